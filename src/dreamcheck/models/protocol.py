@@ -16,6 +16,7 @@ from torch import Tensor
 
 from dreamcheck.errors import Abstention
 from dreamcheck.models.conventions import Conventions
+from dreamcheck.tasks.protocol import Column
 
 LatentKind = Literal["embedding", "patches", "pixels", "tokens"]
 
@@ -117,6 +118,28 @@ class TrainingLoss(Protocol):
 
     def training_loss(self, pixels: Tensor, blocks: Tensor) -> Mapping[str, Tensor]:
         """uint8 [B, T, 3, H, W], [B, T, A] -> {"loss": scalar, "prediction": scalar, ...}."""
+        ...
+
+
+@runtime_checkable
+class Readout(Protocol):
+    """State read from latents, with its own held-out error. Columns of the task's state.
+
+    identity: digest of its weights and of the encoder it belongs to.
+    heldout_mae, heldout_rmse: per column, on episodes it never saw, in the column's unit.
+    """
+
+    columns: tuple[Column, ...]
+    identity: str
+    heldout_mae: np.ndarray
+    heldout_rmse: np.ndarray
+
+    def predict(self, latents: Tensor) -> np.ndarray:
+        """[N, *shape] -> float64 [N, len(columns)]."""
+        ...
+
+    def disagreement(self, latents: Tensor) -> np.ndarray:
+        """Mean |probe A - probe B| over columns of two cross-fitted probes, [N]."""
         ...
 
 

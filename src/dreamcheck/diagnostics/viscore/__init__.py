@@ -1,0 +1,42 @@
+"""VIScore: is a checkpoint fit to plan with? Veracity, influence, sobriety, and their baselines."""
+
+from dreamcheck.diagnostics.viscore.bank import LatentBank, bank_from_latents, encode_bank
+from dreamcheck.diagnostics.viscore.criterion import (
+    Criterion,
+    criterion,
+    criterion_names,
+    load_criterion,
+)
+from dreamcheck.diagnostics.viscore.factors import factor_set
+from dreamcheck.diagnostics.viscore.probe import Probe, build_probe
+from dreamcheck.diagnostics.viscore.record import ScoreRecord, rank, require_comparable
+from dreamcheck.diagnostics.viscore.score import ScoreSettings, score, score_many
+from dreamcheck.diagnostics.viscore.search import (
+    PROBE_OF_PLANNER,
+    GivenNoise,
+    NumpyNoise,
+    TorchNoise,
+)
+
+__all__ = [
+    "PROBE_OF_PLANNER",
+    "Criterion",
+    "GivenNoise",
+    "LatentBank",
+    "NumpyNoise",
+    "Probe",
+    "ScoreRecord",
+    "ScoreSettings",
+    "TorchNoise",
+    "bank_from_latents",
+    "build_probe",
+    "criterion",
+    "criterion_names",
+    "encode_bank",
+    "factor_set",
+    "load_criterion",
+    "rank",
+    "require_comparable",
+    "score",
+    "score_many",
+]

@@ -1,0 +1,159 @@
+"""What success means for the score: tolerance, metric, graded and nuisance coordinates, horizons."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from dreamcheck.digest import digest
+from dreamcheck.errors import UsageError
+
+
+class Criterion(BaseModel):
+    """A task as the score sees it.
+
+    task: the task's name, written to every record.
+    tolerance, unit: the simulator's success tolerance and its unit.
+    metric: "l2", or "max" over the graded coordinates.
+    graded: state columns that the success test measures, in order.
+    nuisance: state columns whose displacement should be small in the pairs kept (may be empty).
+    horizon: diagnostic horizon H in action blocks; goal offset / frameskip.
+    curve: h_max, length of the open-loop error curve in blocks; at least the horizon.
+    frameskip: environment steps in one block.
+    probe_targets: columns that the physical-state probe predicts (default: the graded ones).
+    angles: those of probe_targets that are angles in radians and become cosine and sine.
+    source: where the numbers come from.
+
+    Source: spec/viscore.md section 9.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    task: str
+    tolerance: float = Field(gt=0)
+    unit: str
+    metric: str = "l2"
+    graded: tuple[str, ...] = Field(min_length=1)
+    nuisance: tuple[str, ...] = ()
+    horizon: int = Field(default=5, gt=0)
+    curve: int = Field(default=15, gt=0)
+    frameskip: int = Field(default=5, gt=0)
+    probe_targets: tuple[str, ...] = ()
+    angles: tuple[str, ...] = ()
+    source: str = ""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Criterion:
+        if self.metric not in ("l2", "max"):
+            raise ValueError(f"metric = {self.metric!r} is not one of l2, max.")
+        if self.horizon > self.curve:
+            # The reference clamps silently and reads the last step of the curve instead.
+            raise ValueError(
+                f"horizon = {self.horizon} blocks is beyond curve = {self.curve}: the error at "
+                "the horizon would not be measured. Lower the horizon or lengthen the curve."
+            )
+        stray = set(self.angles) - set(self.targets)
+        if stray:
+            raise ValueError(f"angles names {sorted(stray)}, which probe_targets does not hold.")
+        return self
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Columns that the physical-state probe predicts."""
+        return self.probe_targets or self.graded
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every state column the criterion needs, once each."""
+        return tuple(dict.fromkeys((*self.graded, *self.nuisance, *self.targets)))
+
+    def replace(self, **changes: object) -> Criterion:
+        """A copy with fields changed, validated again."""
+        try:
+            return Criterion.model_validate({**self.model_dump(), **changes})
+        except ValidationError as e:
+            raise UsageError(_explain(e, self.task)) from e
+
+    def distance(self, displacement: np.ndarray) -> np.ndarray:
+        """Physical distance of graded displacements [N, G], in ``unit``; [N]."""
+        if self.metric == "max":
+            return np.abs(displacement).max(axis=1)
+        return np.sqrt((displacement**2).sum(axis=1))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what decides a number (the source text does not)."""
+        return digest(self.model_dump(exclude={"source"}))
+
+
+def _explain(error: ValidationError, where: str) -> str:
+    parts = [
+        f"{'.'.join(str(p) for p in e['loc']) or 'criterion'}: {e['msg']}" for e in error.errors()
+    ]
+    return f"the task criterion {where} cannot be used: " + "; ".join(parts)
+
+
+def load_criterion(path: str | Path) -> Criterion:
+    """A user's own criterion from a TOML file whose keys are the fields of ``Criterion``.
+
+    Raises:
+        UsageError: no such file, no TOML, an unknown or missing key, a value out of range.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as e:
+        raise UsageError(f"the task criterion {path} cannot be read: {e.strerror}.") from e
+    return _parse(text, str(path))
+
+
+def _parse(text: str, where: str) -> Criterion:
+    try:
+        return Criterion.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as e:
+        raise UsageError(f"the task criterion {where} is no TOML: {e}.") from e
+    except ValidationError as e:
+        raise UsageError(_explain(e, where)) from e
+
+
+def criterion_names() -> tuple[str, ...]:
+    """Names of the criteria that come with Dreamcheck."""
+    folder = resources.files("dreamcheck.tasks") / "criteria"
+    return tuple(sorted(p.name[:-5] for p in folder.iterdir() if p.name.endswith(".toml")))
+
+
+def criterion(name: str) -> Criterion:
+    """One of the criteria that come with Dreamcheck, by name.
+
+    Raises:
+        UsageError: the name is unknown; the message lists the known ones.
+    """
+    known = criterion_names()
+    if name not in known:
+        raise UsageError(
+            f"there is no task criterion {name!r}; known: {', '.join(known)}. "
+            "Describe your own task in a TOML file and load it with load_criterion(path)."
+        )
+    folder = resources.files("dreamcheck.tasks") / "criteria"
+    return _parse((folder / f"{name}.toml").read_text(encoding="utf-8"), name)
+
+
+def pick(names: Sequence[str], wanted: Sequence[str], *, what: str) -> list[int]:
+    """Positions of the wanted columns among the names.
+
+    Raises:
+        UsageError: a wanted column is absent; the message lists what there is.
+    """
+    missing = [w for w in wanted if w not in names]
+    if missing:
+        raise UsageError(
+            f"the probe has no {what} column {', '.join(repr(m) for m in missing)}; it has "
+            f"{', '.join(names) or 'no state columns at all'}. Name the columns your data use in "
+            "the task criterion (a TOML file), or record them."
+        )
+    return [list(names).index(w) for w in wanted]

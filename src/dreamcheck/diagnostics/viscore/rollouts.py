@@ -1,0 +1,101 @@
+"""Driving the predictor for the score: batches of rows, only what is asked for is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dreamcheck.errors import Abstention
+from dreamcheck.imagination.runner import MIN_TILE, frozen, open_loop
+from dreamcheck.models.protocol import WorldModel, plan_space
+
+Reduce = Callable[[Tensor, Tensor], Tensor]
+"""Predictions of a batch [b, K, *shape] and its row numbers [b] -> what is kept of them."""
+
+
+class Forecaster:
+    """The predictor of a model over normalised blocks, in batches of ``batch_rows``.
+
+    Args:
+        generic: use ``predict`` alone, even where the model has a faster ``rollout``.
+        bfloat16: run the predictor under bfloat16 autocast (a screening mode, never the default).
+        projection: [P, Q] orthonormal columns; points are then measured through it.
+    """
+
+    def __init__(
+        self,
+        model: WorldModel,
+        *,
+        batch_rows: int = 1024,
+        generic: bool = False,
+        bfloat16: bool = False,
+        projection: Tensor | None = None,
+    ) -> None:
+        self.model = model
+        self.batch_rows = max(MIN_TILE, batch_rows)
+        self.generic = generic
+        self.bfloat16 = bfloat16
+        self.projection = projection
+        self.num_predictions = 0
+
+    def points(self, latents: Tensor) -> Tensor:
+        """[N, *shape] -> [N, P] where distances are measured."""
+        points = plan_space(self.model, latents)
+        return points if self.projection is None else points @ self.projection.to(points.device)
+
+    def terminal(self, first: Tensor, blocks: Tensor) -> Tensor:
+        """Terminal points of the planning rollout, float32 [B, P].
+
+        Starts from one latent: at step s the context is the last min(HS, s + 1) of {the first
+        latent, the predictions}, as in the deployed planner with one observed frame.
+
+        Args:
+            first: [B, *shape], one observed latent per row.
+            blocks: float32 [B, H, A] normalised blocks.
+
+        Raises:
+            Abstention: the predictor cannot start from one latent.
+
+        Source: spec/viscore.md section 5.3.
+        """
+        if self.model.history_min > 1:
+            raise Abstention(
+                f"the predictor needs at least {self.model.history_min} latents, but influence "
+                "and sobriety roll out from the one frame a planner has observed."
+            )
+        return self.run(first.unsqueeze(1), blocks, lambda z, _: self.points(z[:, -1]))
+
+    def run(self, context: Tensor, blocks: Tensor, reduce: Reduce) -> Tensor:
+        """Open-loop forecasts from a context, reduced batch by batch.
+
+        Args:
+            context: [B, h, *shape] real latents, oldest first.
+            blocks: [B, h - 1 + K, A]; blocks[:, i] leaves latent i.
+        """
+        out = []
+        device = self.model.device
+        with frozen(self.model):
+            for start in range(0, len(context), self.batch_rows):
+                stop = min(start + self.batch_rows, len(context))
+                z, a = context[start:stop].to(device), blocks[start:stop].to(device)
+                short = MIN_TILE - len(z)
+                if short > 0:
+                    z = torch.cat([z, z[:1].expand(short, *z.shape[1:])])
+                    a = torch.cat([a, a[:1].expand(short, *a.shape[1:])])
+                with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.bfloat16):
+                    future = open_loop(
+                        self.model, z, self.model.embed_actions(a), generic=self.generic
+                    )
+                steps = blocks.shape[1] - context.shape[1] + 1
+                self.num_predictions += (stop - start) * steps
+                rows = torch.arange(start, stop)
+                out.append(reduce(future[: stop - start].float(), rows).float().cpu())
+        return torch.cat(out)
+
+
+def windows(array: np.ndarray, starts: np.ndarray, length: int) -> np.ndarray:
+    """array[start : start + length] for every start, [N, length, ...]."""
+    return array[starts[:, None] + np.arange(length)[None, :]]

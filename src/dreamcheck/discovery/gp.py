@@ -1,0 +1,197 @@
+"""The surrogate of GP-UCB and BasinLens: an exact Gaussian process on a library's grid.
+
+The same model as scikit-learn's ``GaussianProcessRegressor(ConstantKernel(1, "fixed") * RBF([0.25]
+* d, (0.03, 3.0)) + WhiteKernel(1e-4, "fixed"), alpha=1e-6, normalize_y=True)``: the same start,
+bounds and optimiser, the marginal likelihood's gradient in closed form on precomputed squared
+differences, and a standard deviation that includes the white noise.
+Source: spec/discovery.md section 3; Rasmussen and Williams (2006), algorithm 2.1 and eq. 5.9.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtrs
+from scipy.optimize import minimize
+
+from dreamcheck.discovery.geometry import GridGeometry
+
+LENGTH_START = 0.25
+LENGTH_BOUNDS = (0.03, 3.0)
+WHITE_NOISE = 1e-4
+JITTER = 1e-6
+MAX_ROWS = 1 << 14
+
+
+class GaussianProcess:
+    """A fitted surrogate. Inputs are indices of the geometry's library.
+
+    length_scales: [d], fitted.
+    log_marginal_likelihood: of the standardised targets, at the fitted length scales.
+    target_mean, target_std: what standardised the targets; the std is 1 for constant ones.
+    """
+
+    def __init__(self, geometry: GridGeometry, indices: np.ndarray, targets: np.ndarray) -> None:
+        """Fit to the observations.
+
+        Args:
+            geometry: of the library.
+            indices: observed inputs [n], n >= 1.
+            targets: finite scores [n].
+        """
+        self.geometry = geometry
+        self.indices = np.asarray(indices, dtype=np.int64)
+        targets = np.asarray(targets, dtype=np.float64)
+        self.target_mean = float(targets.mean())
+        std = float(targets.std())
+        # Constant targets whose mean was rounded: their std is rounding noise, not a scale.
+        if std <= 10 * np.finfo(float).eps * float(np.abs(targets).max()):
+            std = 0.0
+        self.target_std = std or 1.0
+        y = (targets - self.target_mean) / self.target_std if std else np.zeros(len(targets))
+        squared = geometry.coordinate_distances(self.indices)
+        objective = _Objective(squared, y)
+        num = len(squared)
+        found = minimize(
+            objective,
+            np.full(num, math.log(LENGTH_START)),
+            method="L-BFGS-B",
+            jac=True,
+            bounds=[(math.log(LENGTH_BOUNDS[0]), math.log(LENGTH_BOUNDS[1]))] * num,
+        )
+        self.length_scales = np.exp(found.x)
+        self.log_marginal_likelihood = -float(found.fun)
+        self._weights = self.length_scales**-2.0
+        kernel = objective.kernel(found.x)
+        self._cholesky, info = dpotrf(kernel.T, lower=1, clean=1, overwrite_a=1)
+        # Unit diagonal plus noise: positive definite up to rounding at any length scale in bounds.
+        assert info == 0, "the kernel matrix lost its positive definiteness"
+        self._alpha = dpotrs(self._cholesky, y[:, None], lower=1)[0][:, 0]
+
+    def mean(self) -> np.ndarray:
+        """Posterior mean of every input of the library, [N], in score units."""
+        sums = self.geometry.kernel_sums(
+            self.indices, self._alpha[:, None], weights=self._weights
+        )
+        return self.target_std * sums[0] + self.target_mean
+
+    def predict(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Posterior mean and standard deviation at some inputs, in score units, [m] each.
+
+        The standard deviation is that of a new measurement: it includes the white noise.
+        """
+        kernel = self.geometry.kernel_columns(rows, self.indices, weights=self._weights)
+        mean = self.target_std * (self._alpha @ kernel) + self.target_mean
+        return mean, self._std(kernel)
+
+    def std(self, rows: np.ndarray) -> np.ndarray:
+        """Posterior standard deviation at some inputs, [m]."""
+        kernel = self.geometry.kernel_columns(rows, self.indices, weights=self._weights)
+        return self._std(kernel)
+
+    def _std(self, kernel: np.ndarray) -> np.ndarray:
+        solved = dtrtrs(self._cholesky, kernel, lower=1)[0]
+        variance = 1.0 + WHITE_NOISE - np.einsum("ij,ij->j", solved, solved)
+        return self.target_std * np.sqrt(np.maximum(variance, 0.0))
+
+    def upper_bounds(
+        self, *, beta: float, unseen: np.ndarray, count: int, tolerance: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Every unseen input whose mean + beta std could be among the ``count`` highest.
+
+        Standard deviations are computed only where the prior's would still let an input win.
+
+        Args:
+            beta: weight of the standard deviation, 0 or more.
+            unseen: bool mask [N] with at least one input set.
+            count: how many leaders are wanted.
+            tolerance: relative slack; everything tied with the last leader is returned too.
+
+        Returns:
+            Indices in ascending order and their values; at least min(count, unseen) of them.
+        """
+        mean = self.mean()
+        candidates = np.flatnonzero(unseen)
+        if len(candidates) < len(mean):
+            mean = mean[candidates]
+        first = max(256, 8 * count)
+        if len(candidates) <= 2 * first:
+            values = mean + beta * self.std(candidates)
+            keep = values >= _threshold(values, count=count, tolerance=tolerance)
+            return candidates[keep], values[keep]
+        # No posterior variance exceeds the prior's, so mean + beta * prior std bounds the value.
+        slack = beta * self.target_std * math.sqrt(1.0 + WHITE_NOISE)
+        lead = np.argpartition(mean, len(mean) - first)[len(mean) - first :]
+        values = mean[lead] + beta * self.std(candidates[lead])
+        threshold = _threshold(values, count=count, tolerance=tolerance)
+        rest_mask = mean >= threshold - slack
+        rest_mask[lead] = False
+        rest = np.flatnonzero(rest_mask)
+        positions, found = [lead], [values]
+        if len(rest) > MAX_ROWS:
+            # The best bounds first: each block can raise the threshold for the ones after it.
+            rest = rest[np.argsort(-mean[rest], kind="stable")]
+        for start in range(0, len(rest), MAX_ROWS):
+            block = rest[start : start + MAX_ROWS]
+            block = block[mean[block] >= threshold - slack]
+            if not len(block):
+                break
+            positions.append(block)
+            found.append(mean[block] + beta * self.std(candidates[block]))
+            threshold = _threshold(
+                np.concatenate(found), count=count, tolerance=tolerance
+            )
+        at, value = np.concatenate(positions), np.concatenate(found)
+        keep = value >= threshold
+        at, value = at[keep], value[keep]
+        order = np.argsort(at)
+        return candidates[at[order]], value[order]
+
+
+class _Objective:
+    """Negative log marginal likelihood and its gradient in the log length scales."""
+
+    def __init__(self, squared: np.ndarray, targets: np.ndarray) -> None:
+        num_coordinates, n, _ = squared.shape
+        self._n = n
+        self._flat = squared.reshape(num_coordinates, n * n)
+        self._targets = targets[:, None]
+        self._diagonal = slice(None, None, n + 1)
+        self._constant = 0.5 * n * math.log(2.0 * math.pi)
+
+    def kernel(self, log_scales: np.ndarray) -> np.ndarray:
+        """Kernel matrix with noise and jitter on its diagonal, [n, n]."""
+        flat = np.exp((-0.5 * np.exp(-2.0 * log_scales)) @ self._flat)
+        flat[self._diagonal] = 1.0 + WHITE_NOISE + JITTER
+        return flat.reshape(self._n, self._n)
+
+    def __call__(self, log_scales: np.ndarray) -> tuple[float, np.ndarray]:
+        inverse_squares = np.exp(-2.0 * log_scales)
+        flat = np.exp((-0.5 * inverse_squares) @ self._flat)
+        flat[self._diagonal] = 1.0 + WHITE_NOISE + JITTER
+        kernel = flat.reshape(self._n, self._n)
+        factor, info = dpotrf(kernel.T, lower=1, clean=1, overwrite_a=0)
+        if info:
+            return math.inf, np.zeros_like(log_scales)
+        alpha = dpotrs(factor, self._targets, lower=1)[0]
+        value = (
+            0.5 * float(self._targets[:, 0] @ alpha[:, 0])
+            + float(np.log(factor.ravel("K")[self._diagonal]).sum())
+            + self._constant
+        )
+        # Only the lower triangle of the inverse is filled, and the upper one is zero: a sum over
+        # both triangles is twice a sum over it (the diagonal has no distance).
+        inverse = dpotri(factor, lower=1, overwrite_c=1)[0]
+        weight = (alpha @ alpha.T - 2.0 * inverse.T).ravel() * flat
+        # eq. 5.9: dK/dlog l_c = K * d_c^2 / l_c^2
+        gradient = -0.5 * inverse_squares * (self._flat @ weight)
+        return value, gradient
+
+
+def _threshold(values: np.ndarray, *, count: int, tolerance: float) -> float:
+    """The count-th largest value less a relative slack."""
+    if len(values) <= count:
+        return -math.inf
+    kth = float(np.partition(values, len(values) - count)[len(values) - count])
+    return kth - tolerance * max(1.0, abs(kth))

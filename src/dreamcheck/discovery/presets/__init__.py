@@ -1,0 +1,1 @@
+"""Input specifications that ship, one TOML file each."""

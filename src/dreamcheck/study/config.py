@@ -1,0 +1,175 @@
+"""The protocol of a discovery study, as data: what study.toml freezes."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from dreamcheck.errors import UsageError
+from dreamcheck.evidence import Statistic
+
+PRESETS = "dreamcheck.study.presets"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Search(_Part):
+    """Searches over one input specification.
+
+    role: "inside" searches the training distribution; "outside" deliberately leaves it, and its
+        findings never make a headline.
+    methods: run side by side on the same scouts and stored measurements.
+    primary: the method whose shortlist is validated.
+    restart_seeds: one search per seed and method.
+    """
+
+    specification: str
+    role: Literal["inside", "outside"] = "inside"
+    methods: tuple[str, ...] = ("random", "gp-ucb", "basinlens")
+    primary: str = "basinlens"
+    budget: int = Field(gt=0)
+    restart_seeds: tuple[int, ...] = Field(min_length=1)
+    parameters: dict[str, dict[str, Any]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _primary_runs(self) -> Search:
+        if self.primary not in self.methods:
+            raise ValueError(f"primary = {self.primary!r} is not among methods {self.methods}")
+        if len(set(self.restart_seeds)) != len(self.restart_seeds):
+            raise ValueError(f"restart_seeds repeat: {list(self.restart_seeds)}")
+        return self
+
+
+class Checks(_Part):
+    """What happens after the search.
+
+    top_k: shortlisted inputs, and as many random ones beside them.
+    references: random inputs that a finding must stand out from.
+    validation_steps: seeds used for a first verdict, then for inconclusive ones, growing; the
+        last is the declared cap.
+    anchors: per group of the neighbourhood test; 0 leaves it out.
+    strips: inputs of each specification that get a film strip.
+    """
+
+    top_k: int = Field(default=8, gt=0)
+    references: int = Field(default=64, gt=0)
+    validation_steps: tuple[int, ...] = (16,)
+    anchors: int = Field(default=8, ge=0)
+    strips: int = Field(default=3, ge=0)
+
+    @model_validator(mode="after")
+    def _steps_grow(self) -> Checks:
+        steps = self.validation_steps
+        if not steps or list(steps) != sorted(set(steps)):
+            raise ValueError(f"validation_steps = {list(steps)} must be strictly increasing")
+        return self
+
+
+class Policy(_Part):
+    """The fixed rollout policy: a name the task knows, and its parameters."""
+
+    name: str
+    parameters: dict[str, float] = Field(default_factory=dict)
+
+
+class StudyConfig(_Part):
+    """Everything a discovery study fixes before it runs.
+
+    model: a checkpoint folder, a shipped name, or package.module:factory.
+    history, forecast: H observed and K predicted model frames; history 0 takes the model's own.
+    seeds: partition -> environment seeds; "search", "validation" and "neighbourhood".
+    mode: "default", or "paper" for the paper's own estimators and tests.
+    """
+
+    title: str
+    model: str
+    task: str
+    policy: Policy
+    target: Literal["state_probe", "latent", "pixels"] = "state_probe"
+    discrepancy: Literal["mae", "mse"] = "mae"
+    step_rule: Literal["mean", "final"] = "mean"
+    history: int = Field(default=0, ge=0)
+    forecast: int = Field(gt=0)
+    statistic: Statistic = Statistic(name="cvar", alpha=0.4, estimator="fractional")
+    floor_samples: int = Field(default=4, ge=0)
+    root_seed: int = Field(default=0, ge=0)
+    mode: Literal["default", "paper"] = "default"
+    searches: tuple[Search, ...] = Field(min_length=1)
+    checks: Checks = Checks()
+    seeds: dict[str, tuple[int, ...]]
+
+    @model_validator(mode="after")
+    def _seeds_suffice(self) -> StudyConfig:
+        for name in ("search", "validation", "neighbourhood"):
+            if not self.seeds.get(name):
+                raise ValueError(f"seeds.{name} is missing or empty")
+        cap = self.checks.validation_steps[-1]
+        if len(self.seeds["validation"]) < cap:
+            raise ValueError(
+                f"validation_steps end at {cap} but seeds.validation holds only "
+                f"{len(self.seeds['validation'])} seeds"
+            )
+        names = [s.specification for s in self.searches]
+        if len(set(names)) != len(names):
+            raise ValueError(f"a specification is searched twice: {names}")
+        return self
+
+    def entries(self) -> dict[str, Any]:
+        """The protocol without its seeds, as study.toml holds it."""
+        return self.model_dump(mode="json", exclude={"seeds"}, exclude_none=True)
+
+
+def study_from(data: Mapping[str, Any], *, origin: str = "the study") -> StudyConfig:
+    """A study's protocol from plain data, with errors that name the field.
+
+    Raises:
+        UsageError: a field is missing, unknown or out of its domain.
+    """
+    try:
+        return StudyConfig.model_validate(dict(data))
+    except ValidationError as e:
+        first = e.errors()[0]
+        where = ".".join(str(p) for p in first["loc"]) or "protocol"
+        raise UsageError(
+            f"{origin}: {where}: {first['msg'].removeprefix('Value error, ')}."
+        ) from e
+
+
+def preset_names() -> tuple[str, ...]:
+    """Names of the study protocols that ship."""
+    folder = resources.files(PRESETS)
+    return tuple(
+        sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml"))
+    )
+
+
+def load_study(name: str, **overrides: Any) -> StudyConfig:
+    """A shipped protocol, or the one in a TOML file; ``overrides`` replace top-level fields.
+
+    Raises:
+        UsageError: no such name or file, or a bad field.
+    """
+    if name.endswith(".toml"):
+        path = Path(name)
+        if not path.is_file():
+            raise UsageError(f"protocol file {name!r} does not exist.")
+        text = path.read_text(encoding="utf-8")
+    elif name in preset_names():
+        text = (resources.files(PRESETS) / f"{name}.toml").read_text(encoding="utf-8")
+    else:
+        raise UsageError(
+            f"no study protocol is called {name!r}. Known: {', '.join(preset_names())}. "
+            "A file of your own is given by its path, ending in .toml."
+        )
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as e:
+        raise UsageError(f"{name} is not valid TOML: {e}.") from e
+    return study_from({**data, **{k: v for k, v in overrides.items() if v is not None}}, origin=name)

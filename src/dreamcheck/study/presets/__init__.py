@@ -1,0 +1,1 @@
+"""Study protocols that ship, as TOML."""

@@ -1,0 +1,8 @@
+"""Shared by every test: one thread, and the toys beside this file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
