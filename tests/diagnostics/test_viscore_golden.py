@@ -71,7 +71,9 @@ class ArrayModel:
         n = latents.shape[1]
         out = p["bias"]
         for lag in range(n):
-            out = out + latents[:, n - 1 - lag] @ p["M"][lag] + actions[:, n - 1 - lag] @ p["N"][lag]
+            out = (
+                out + latents[:, n - 1 - lag] @ p["M"][lag] + actions[:, n - 1 - lag] @ p["N"][lag]
+            )
         last, act = latents[:, -1], actions[:, -1]
         out = out + p["g"] * torch.tanh(last @ p["P"] + act @ p["Q"])
         return out + p["e"] * torch.sin(p["w"] * (last @ p["R"]))
@@ -205,7 +207,9 @@ def test_variants_match_the_golden_record(case, variant):
     if "saturated" in want:
         assert list(got.saturated) == want["saturated"]
     if want["status"] == "abstained":
-        assert dict(got.reasons)["veracity"].startswith("only 0 of 9400" if case != "noisy" else "only 0 of 11400")
+        assert dict(got.reasons)["veracity"].startswith(
+            "only 0 of 9400" if case != "noisy" else "only 0 of 11400"
+        )
 
 
 @pytest.mark.parametrize("case", CASES)

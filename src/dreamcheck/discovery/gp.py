@@ -95,10 +95,17 @@ class GaussianProcess:
         variance = 1.0 + WHITE_NOISE - np.einsum("ij,ij->j", solved, solved)
         return self.target_std * np.sqrt(np.maximum(variance, 0.0))
 
-    def upper_bounds(
-        self, *, beta: float, unseen: np.ndarray, count: int, tolerance: float
+    def leaders(
+        self,
+        *,
+        beta: float,
+        unseen: np.ndarray,
+        count: int,
+        centre: float,
+        spread: float,
+        tolerance: float,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Every unseen input whose mean + beta std could be among the ``count`` highest.
+        """Unseen inputs of the ``count`` highest (mu + beta sigma - centre) / spread.
 
         Standard deviations are computed only where the prior's would still let an input win.
 
@@ -106,12 +113,17 @@ class GaussianProcess:
             beta: weight of the standard deviation, 0 or more.
             unseen: bool mask [N] with at least one input set.
             count: how many leaders are wanted.
-            tolerance: relative slack; everything tied with the last leader is returned too.
+            centre, spread: what standardises the bound.
+            tolerance: slack relative to max(1, |value|); everything tied with the last leader
+                is returned too.
 
         Returns:
             Indices in ascending order and their values; at least min(count, unseen) of them.
         """
         mean = self.mean()
+        mean -= centre
+        mean /= spread
+        beta = beta / spread
         candidates = np.flatnonzero(unseen)
         if len(candidates) < len(mean):
             mean = mean[candidates]
@@ -125,9 +137,9 @@ class GaussianProcess:
         lead = np.argpartition(mean, len(mean) - first)[len(mean) - first :]
         values = mean[lead] + beta * self.std(candidates[lead])
         threshold = _threshold(values, count=count, tolerance=tolerance)
-        rest_mask = mean >= threshold - slack
-        rest_mask[lead] = False
-        rest = np.flatnonzero(rest_mask)
+        possible = mean >= threshold - slack
+        possible[lead] = False
+        rest = np.flatnonzero(possible)
         positions, found = [lead], [values]
         if len(rest) > MAX_ROWS:
             # The best bounds first: each block can raise the threshold for the ones after it.
@@ -137,11 +149,11 @@ class GaussianProcess:
             block = block[mean[block] >= threshold - slack]
             if not len(block):
                 break
-            positions.append(block)
-            found.append(mean[block] + beta * self.std(candidates[block]))
-            threshold = _threshold(
-                np.concatenate(found), count=count, tolerance=tolerance
-            )
+            values = mean[block] + beta * self.std(candidates[block])
+            keep = values >= threshold
+            positions.append(block[keep])
+            found.append(values[keep])
+            threshold = _threshold(np.concatenate(found), count=count, tolerance=tolerance)
         at, value = np.concatenate(positions), np.concatenate(found)
         keep = value >= threshold
         at, value = at[keep], value[keep]

@@ -48,7 +48,7 @@ class StudyLock:
                 fcntl.lockf(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             else:  # pragma: no cover - Windows
                 file.seek(0)
-                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
         except OSError as e:
             file.seek(0)
             holder = file.read().strip() or "unknown"

@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from dreamcheck.digest import digest, plain, sha256_bytes
@@ -154,3 +155,25 @@ def _value(value: Any, name: str) -> str:
         items = ((k, v) for k, v in value.items() if v is not None)
         return "{" + ", ".join(f"{_key(k)} = {_value(v, k)}" for k, v in items) + "}"
     raise UsageError(f"protocol entry {name!r} holds {value!r}, which TOML cannot: leave it out.")
+
+
+def protocol_problem(directory: Path, frozen: Protocol) -> str | None:
+    """What is wrong with the directory's study.toml against the frozen protocol, or None."""
+    path = directory / FILE
+    if not path.exists():
+        return f"{path} is missing. The frozen text is in evidence.sqlite, table study."
+    data = path.read_bytes()
+    if sha256_bytes(data) == frozen.sha256:
+        return None
+    try:
+        now = parse_protocol(data.decode("utf-8"), place=str(path))
+        names = differences(
+            {**frozen.entries, "seeds": frozen.seeds}, {**now.entries, "seeds": now.seeds}
+        )
+    except (UsageError, UnicodeDecodeError):
+        names = []
+    told = f"entries {', '.join(names)} differ" if names else "its text differs"
+    return (
+        f"{path} was changed after the study was made ({told}). A protocol is frozen: restore the "
+        "file (its text is in evidence.sqlite, table study), or make another study."
+    )

@@ -99,7 +99,8 @@ class Entry(_Part):
 
     def record(self, *, meta: Mapping[str, Any] | None = None) -> Record:
         """The entry sealed for the store; ``meta`` is kept beside it and never digested."""
-        return Record.make(self.kind, self.key, self.model_dump(mode="python"), meta=meta)
+        # Construction has made every value a builtin and -0.0 a 0.0.
+        return Record.of_builtins(self.kind, self.key, self.model_dump(mode="python"), meta)
 
     def cites(self) -> tuple[tuple[str, str], ...]:
         """(kind, key) of the records this one rests on; they must be in the store before it."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import socket
 import sqlite3
 import time
@@ -14,27 +13,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from dreamcheck.digest import canonical_json, digest, plain, sha256_bytes
+from dreamcheck.digest import canonical_json, digest, plain
 from dreamcheck.errors import EvidenceError, GuardRefused, UsageError
-from dreamcheck.evidence import leftovers, schema
-from dreamcheck.evidence.artifacts import Artifacts, check_ref, sync_folder, write_whole
+from dreamcheck.evidence import batch, leftovers, schema
+from dreamcheck.evidence.artifacts import Artifacts
+from dreamcheck.evidence.create import make_database
 from dreamcheck.evidence.disk import fit_for_wal, telling_full
-from dreamcheck.evidence.keys import Interface, measurement_key
+from dreamcheck.evidence.keys import Interface
 from dreamcheck.evidence.lock import StudyLock
 from dreamcheck.evidence.protocol import (
-    FILE,
     Protocol,
     differences,
     make_protocol,
     parse_protocol,
+    protocol_problem,
 )
-from dreamcheck.evidence.record import Record, chain_of
-from dreamcheck.evidence.records import TYPES, Entry, entry_of
+from dreamcheck.evidence.queries import COLUMNS, condition, record_of
+from dreamcheck.evidence.record import Record
+from dreamcheck.evidence.records import Entry
 
 log = logging.getLogger("dreamcheck.evidence")
 
-_COLUMNS = "kind, key, payload, digest, fields, meta, seq, chain"
-_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _PAGE = 2000  # records per read: long iterations never hold a transaction open
 
 
@@ -97,7 +96,7 @@ class Store:
         try:
             notices = leftovers.set_aside(directory)
             with telling_full(directory, lambda: "No study was made."):
-                _make_database(directory, frozen)
+                make_database(directory, frozen)
         finally:
             lock.release()
         store = cls.open(directory, profile=profile)
@@ -251,10 +250,14 @@ class Store:
         return frozen
 
     def _find_head(self, strict: bool) -> tuple[int, str]:
-        last = self._db.execute(
-            "SELECT seq, chain FROM records ORDER BY seq DESC LIMIT 1"
-        ).fetchone() or (0, self._protocol.sha256)
-        noted = json.loads(self._fact("head") or "null")
+        # One statement, so that a commit between two reads cannot look like tampering.
+        head, seq, chain = self._db.execute(
+            "SELECT (SELECT value FROM study WHERE name = 'head'), last.seq, last.chain "
+            "FROM (SELECT 1) LEFT JOIN "
+            "(SELECT seq, chain FROM records ORDER BY seq DESC LIMIT 1) AS last"
+        ).fetchone()
+        last = (seq, chain) if seq is not None else (0, self._protocol.sha256)
+        noted = json.loads(head or "null")
         if strict and noted != list(last):
             raise EvidenceError(
                 f"{self.directory}: the last record is number {last[0]}, but the study ended with "
@@ -338,125 +341,20 @@ class Store:
             IncompleteError: the disk is full; earlier commits are kept.
         """
         self._must_write()
-        batch = [self._ready(r) for r in records]
+        ready = [batch.ready(self, r) for r in records]
         defaults = {
             "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "host": socket.gethostname(),
             "pid": os.getpid(),
         }
-        with telling_full(self.directory, lambda: self._kept(len(batch))):
+        with telling_full(self.directory, lambda: self._kept(len(ready))):
             with self._transaction():
-                head = self._insert(batch, defaults)
+                head = batch.insert(self, ready, defaults)
                 new = head[0] - self._head[0]
                 if new:
                     self._set_fact("head", canonical_json(head))
             self._head = head
         return new
-
-    def _insert(self, batch: Sequence[Record], defaults: Mapping[str, Any]) -> tuple[int, str]:
-        seq, chain = self._head
-        rows, holds, cites, files = [], [], [], {}
-        placed: dict[tuple[str, str], tuple[int, Record]] = {}
-        for record in batch:
-            name = (record.kind, record.key)
-            known = placed[name][1] if name in placed else self._stored(*name)
-            if known is not None:
-                if not _same(known, record):
-                    raise EvidenceError(_conflict(known, record, str(self.directory)))
-                continue
-            seq += 1
-            chain = chain_of(chain, record.digest)
-            placed[name] = (seq, record)
-            meta = json.dumps({**defaults, **record.meta}, sort_keys=True)
-            rows.append(
-                (seq, record.kind, record.key, record.text, record.digest, record.fields,
-                 chain, meta)
-            )  # fmt: skip
-            if '"artifacts":{"' in record.text:
-                for label, ref in (record.payload.get("artifacts") or {}).items():
-                    check_ref(ref)
-                    if ref not in files:
-                        files[ref] = self._artifact_size(ref, record)
-                    holds.append((seq, label, ref))
-            for cited in _cites(record):
-                at = placed[cited][0] if cited in placed else self._seq_of(*cited)
-                if at is None:
-                    raise UsageError(
-                        f"{record.kind} {record.key} rests on {cited[0]} {cited[1]}, which is not "
-                        "in the store. Commit that record first, or in the same batch before it."
-                    )
-                cites.append((seq, at))
-        run = self._db.executemany
-        run("INSERT INTO records (seq, kind, key, payload, digest, fields, chain, meta) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)  # fmt: skip
-        run("INSERT OR IGNORE INTO artifacts VALUES (?, ?)", files.items())
-        run("INSERT INTO holds VALUES (?, ?, ?)", holds)
-        run("INSERT OR IGNORE INTO cites VALUES (?, ?)", cites)
-        return seq, chain
-
-    def _ready(self, item: Entry | Record | Interface) -> Record:
-        """The sealed record, stamped, and checked against laws 3 and 4."""
-        record = item if isinstance(item, Record) else item.record()
-        if self._stamps:
-            payload = dict(record.payload)
-            payload["stamps"] = [*payload.get("stamps", ()), *self._stamps]
-            record = Record.make(record.kind, record.key, payload, meta=record.meta)
-        if isinstance(item, Record) and record.kind in TYPES:
-            entry_of(record)
-        payload = record.payload
-        if "partition" in payload:
-            self._check_partition(record)
-        if record.kind == "interface":
-            self._interfaces[record.key] = Interface.from_payload(payload)
-        elif record.kind == "measurement":
-            interface = self._interface(payload["interface"])
-            if interface is None:
-                raise UsageError(
-                    f"measurement {record.key} names interface {payload['interface']}, which is "
-                    "not in the store. Commit the Interface first."
-                )
-            wanted = measurement_key(interface, payload["values"], payload["seed"])
-            if wanted != record.key:
-                raise EvidenceError(
-                    f"measurement {record.key} should have key {wanted} by its interface, values "
-                    "and seed. Build it with Measurement.measured()."
-                )
-        return record
-
-    def _check_partition(self, record: Record) -> None:
-        payload = record.payload
-        partition = payload["partition"]
-        if partition not in self._protocol.seeds:
-            raise UsageError(
-                f"{record.kind} {record.key} draws on partition {partition!r}; the study declares "
-                f"{', '.join(sorted(self._protocol.seeds)) or 'none'}. Partitions are declared "
-                "when a study is made (law 3)."
-            )
-        for seed in [payload["seed"]] if "seed" in payload else payload.get("seeds", ()):
-            owner = self._owner.get(seed)
-            if owner != partition:
-                where = f"belongs to {owner!r}" if owner else "is in no partition"
-                raise UsageError(
-                    f"{record.kind} {record.key}: seed {seed} is not in partition {partition!r}; "
-                    f"it {where}. Search must never see validation (law 3): use the declared seeds."
-                )
-
-    def _interface(self, key: str) -> Interface | None:
-        if key not in self._interfaces:
-            record = self.get("interface", key)
-            if record is None:
-                return None
-            self._interfaces[key] = Interface.from_payload(record.payload)
-        return self._interfaces[key]
-
-    def _artifact_size(self, ref: str, record: Record) -> int:
-        try:
-            return self.artifacts.path(ref).stat().st_size
-        except FileNotFoundError as e:
-            raise UsageError(
-                f"{record.kind} {record.key} refers to artifact {ref}, which is not there. Store "
-                "it with store.artifacts before the record."
-            ) from e
 
     def _stored(self, kind: str, key: str) -> Record | None:
         # Most records are new: ask the index for the place before reading the row.
@@ -497,9 +395,9 @@ class Store:
     def get(self, kind: str, key: str) -> Record | None:
         """The record of that key, or None."""
         row = self._db.execute(
-            f"SELECT {_COLUMNS} FROM records WHERE kind = ? AND key = ?", (kind, key)
+            f"SELECT {COLUMNS} FROM records WHERE kind = ? AND key = ?", (kind, key)
         ).fetchone()
-        return _record(row) if row else None
+        return record_of(row) if row else None
 
     def missing(self, kind: str, keys: Iterable[str]) -> list[str]:
         """The keys that are not stored yet, in order: what a resumed run still has to do.
@@ -517,25 +415,24 @@ class Store:
                 any of its values, None means absent: ``records("measurement", seed=3,
                 activity__contacts=0)``.
         """
-        condition, values = _condition(kind, where)
+        clause, values = condition(kind, where)
         last = 0
         while True:
             rows = self._db.execute(
-                f"SELECT {_COLUMNS} FROM records WHERE seq > ? AND {condition} "
-                "ORDER BY seq LIMIT ?",
+                f"SELECT {COLUMNS} FROM records WHERE seq > ? AND {clause} ORDER BY seq LIMIT ?",
                 (last, *values, _PAGE),
             ).fetchall()
-            yield from map(_record, rows)
+            yield from map(record_of, rows)
             if len(rows) < _PAGE:
                 return
             last = rows[-1][6]
 
     def count(self, kind: str | None = None, **where: Any) -> int:
         """How many records ``records(kind, **where)`` would give."""
-        condition, values = _condition(kind, where)
-        return self._db.execute(
-            f"SELECT count(*) FROM records WHERE {condition}", values
-        ).fetchone()[0]
+        clause, values = condition(kind, where)
+        return self._db.execute(f"SELECT count(*) FROM records WHERE {clause}", values).fetchone()[
+            0
+        ]
 
     def kinds(self) -> dict[str, int]:
         """Kind -> number of records."""
@@ -609,60 +506,6 @@ class Store:
         self.close()
 
 
-def protocol_problem(directory: Path, frozen: Protocol) -> str | None:
-    """What is wrong with the directory's study.toml against the frozen protocol, or None."""
-    path = directory / FILE
-    if not path.exists():
-        return f"{path} is missing. The frozen text is in evidence.sqlite, table study."
-    data = path.read_bytes()
-    if sha256_bytes(data) == frozen.sha256:
-        return None
-    try:
-        now = parse_protocol(data.decode("utf-8"), place=str(path))
-        names = differences(
-            {**frozen.entries, "seeds": frozen.seeds}, {**now.entries, "seeds": now.seeds}
-        )
-    except (UsageError, UnicodeDecodeError):
-        names = []
-    told = f"entries {', '.join(names)} differ" if names else "its text differs"
-    return (
-        f"{path} was changed after the study was made ({told}). A protocol is frozen: restore the "
-        "file (its text is in evidence.sqlite, table study), or make another study."
-    )
-
-
-def _make_database(directory: Path, frozen: Protocol) -> None:
-    """Build the empty database beside its place and move it there last."""
-    making = directory / leftovers.CREATING
-    db = sqlite3.connect(making, isolation_level=None)
-    try:
-        db.execute("PRAGMA synchronous = FULL")
-        schema.migrate(db)
-        db.execute("BEGIN")
-        facts = {
-            "study.toml": frozen.text,
-            "study.toml sha256": frozen.sha256,
-            "protocol digest": frozen.digest,
-            "head": canonical_json((0, frozen.sha256)),
-        }
-        db.executemany("INSERT INTO study VALUES (?, ?)", facts.items())
-        owners = [(seed, name) for name, seeds in frozen.seeds.items() for seed in seeds]
-        db.executemany("INSERT INTO seeds VALUES (?, ?)", owners)
-        db.execute("COMMIT")
-    finally:
-        db.close()
-    path = directory / FILE
-    if path.exists() and path.read_bytes() != frozen.text.encode("utf-8"):
-        making.unlink()
-        raise UsageError(
-            f"{path} is there without a study and says something else. Pass it as protocol=, or "
-            "move it away."
-        )
-    write_whole(path, frozen.text.encode("utf-8"))
-    os.replace(making, directory / leftovers.DATABASE)
-    sync_folder(directory)
-
-
 def _require_study(directory: Path) -> None:
     if not (directory / leftovers.DATABASE).is_file():
         raise UsageError(
@@ -676,65 +519,3 @@ def _read_text(path: Path) -> str:
         return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as e:
         raise UsageError(f"{path} cannot be read as a protocol: {e}.") from e
-
-
-def _record(row: Sequence[Any]) -> Record:
-    kind, key, text, digest_, fields, meta, seq, chain = row
-    return Record(kind, key, text, digest_, fields, json.loads(meta), seq, chain)
-
-
-def _cites(record: Record) -> tuple[tuple[str, str], ...]:
-    if record.kind == "measurement":
-        return (("interface", record.payload["interface"]),)
-    if record.kind in ("evaluation", "validation", "neighbourhood"):
-        return entry_of(record).cites()
-    return ()
-
-
-def _same(stored: Record, new: Record) -> bool:
-    """Equal content; a stamp tells how a record was made, not what it says."""
-    if stored.digest == new.digest:
-        return True
-    old, now = dict(stored.payload), dict(new.payload)
-    old.pop("stamps", None)
-    now.pop("stamps", None)
-    return old == now
-
-
-def _conflict(stored: Record, new: Record, place: str) -> str:
-    fields = differences(stored.payload, new.payload)
-    shown = ", ".join(
-        f"{name}: {stored.at(name)!r:.60} stored, {new.at(name)!r:.60} now" for name in fields[:3]
-    )
-    return (
-        f"{place}: {new.kind} {new.key} is already stored with other content ({shown}). The same "
-        "key must give the same record: the code, the model or the machine changed under the "
-        "study. Make another study, or raise the interface's algorithm_version."
-    )
-
-
-def _condition(kind: str | None, where: Mapping[str, Any]) -> tuple[str, list[Any]]:
-    parts, values = ["1"], []
-    if kind is not None:
-        parts.append("kind = ?")
-        values.append(kind)
-    for path, wanted in where.items():
-        column = f"json_extract(payload, '{_json_path(path)}')"
-        if wanted is None:
-            parts.append(f"{column} IS NULL")
-        elif isinstance(wanted, (list, tuple, set, frozenset, range)):
-            marks = ", ".join("?" * len(wanted))
-            parts.append(f"{column} IN ({marks})")
-            values += [plain(w) for w in wanted]
-        else:
-            parts.append(f"{column} = ?")
-            values.append(plain(wanted))
-    return " AND ".join(parts), values
-
-
-def _json_path(path: str) -> str:
-    steps = path.replace("__", ".").split(".")
-    for step in steps:
-        if not step or any(c in step for c in "'\"\\[]"):
-            raise UsageError(f"payload path {path!r}: use names joined by '.' or '__'.")
-    return "$" + "".join(f".{s}" if _PLAIN_NAME.match(s) else f'."{s}"' for s in steps)

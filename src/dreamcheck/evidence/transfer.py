@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from dreamcheck.errors import EvidenceError, GuardRefused, UsageError
+from dreamcheck.evidence.batch import conflict, same
 from dreamcheck.evidence.disk import telling_full
 from dreamcheck.evidence.leftovers import DATABASE
 from dreamcheck.evidence.protocol import FILE, differences
 from dreamcheck.evidence.record import Record
-from dreamcheck.evidence.store import Store, _conflict, _same
+from dreamcheck.evidence.store import Store
 
 _BATCH = 500
 
@@ -67,8 +68,8 @@ def merge(store: Store, others: Sequence[Path]) -> int:
             for record in source.records():
                 name = (record.kind, record.key)
                 known = seen.get(name) or store._stored(*name)
-                if known is not None and not _same(known, record):
-                    raise EvidenceError(_conflict(known, record, str(source.directory)))
+                if known is not None and not same(known, record):
+                    raise EvidenceError(conflict(known, record, str(source.directory)))
                 seen.setdefault(name, record)
         before = store.head[0]
         for source in sources:

@@ -72,6 +72,24 @@ class LeWMConfig(BaseModel):
         return (self.image_size // self.patch_size) ** 2
 
 
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, dropout: float = 0.0
+) -> Tensor:
+    """Scaled dot-product attention, [B, heads, tokens, width] each.
+
+    While gradients are recorded on the CPU it is written out: the fused kernel's backward pass
+    takes several times as long there for the few tokens that we have.
+    """
+    if q.device.type != "cpu" or not torch.is_grad_enabled():
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, dropout_p=dropout)
+    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+    if causal:
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(later, float("-inf"))
+    weights = scores.softmax(dim=-1).to(v.dtype)
+    return (F.dropout(weights, dropout) if dropout else weights) @ v
+
+
 class ViTLayer(nn.Module):
     """One pre-norm transformer layer: x += Attn(LN(x)); x += MLP(LN(x))."""
 
@@ -95,7 +113,7 @@ class ViTLayer(nn.Module):
         )
         if queries is not None:
             q, x = q[:, :, :queries], x[:, :queries]
-        attended = F.scaled_dot_product_attention(q, k, v)
+        attended = attend(q, k, v)
         x = x + self.out(attended.transpose(1, 2).reshape(n, x.shape[1], width))
         return x + self.down(F.gelu(self.up(self.norm_after(x))))
 
@@ -217,12 +235,12 @@ class PredictorLayer(nn.Module):
             q, x = q[:, :, -1:], x[:, -1:]
             gate, mlp_shift = gate[:, -1:], mlp_shift[:, -1:]
             mlp_scale, mlp_gate = mlp_scale[:, -1:], mlp_gate[:, -1:]
-        attended = F.scaled_dot_product_attention(
+        attended = attend(
             q,
             k,
             v,
-            is_causal=not last_only and h > 1,
-            dropout_p=self.dropout if self.training else 0.0,
+            causal=not last_only and h > 1,
+            dropout=self.dropout if self.training else 0.0,
         )
         attended = attended.transpose(1, 2).reshape(b, x.shape[1], -1)
         x = x + gate * self._drop(self.out(attended))

@@ -25,7 +25,7 @@ def threshold_value(hundredths: int) -> float:
     return int(hundredths) / 100
 
 
-def hits(best_scores: Any, threshold: int) -> np.ndarray:
+def hit_indicators(best_scores: Any, threshold: int) -> np.ndarray:
     """Whether each run's best score is at least threshold / 100, bool [runs]."""
     return checked_sample(best_scores, name="best_scores") >= threshold_value(threshold)
 

@@ -88,14 +88,14 @@ class ChiSquare:
 def mcnemar_chi2(a_only: int, b_only: int, *, continuity: bool = True) -> ChiSquare:
     """Chi-square form of McNemar; (|a-b| - 1)^2 / (a+b) with continuity. 0 and 1 with no discordance.
 
-    An approximation kept because papers print it: 39 against 1 gives 34.2 (protocol.md S4).
+    An approximation kept because papers print it: 39 against 1 gives 34.2 (protocol.md S4). The
+    correction is applied as published, also at a = b, where it gives 1 / (a + b) instead of 0.
     """
     a = checked_count(a_only, name="a_only")
     b = checked_count(b_only, name="b_only")
     if a + b == 0:
         return ChiSquare(0.0, 1.0)
-    # The correction never goes below zero: for a = b the plain formula would give (0 - 1)^2.
-    gap = max(0, abs(a - b) - 1) if continuity else abs(a - b)
+    gap = abs(a - b) - 1 if continuity else abs(a - b)
     statistic = gap * gap / (a + b)
     return ChiSquare(statistic, float(sps.chi2.sf(statistic, 1)))
 

@@ -88,7 +88,9 @@ def permutation_test(
             given=(n1, n2),
             needed=MAXIMUM_UNITS,
         )
-    pooled: np.ndarray = np.concatenate([a, b]).astype(np.int64) if whole else np.concatenate([x, y])
+    pooled: np.ndarray = (
+        np.concatenate([a, b]).astype(np.int64) if whole else np.concatenate([x, y])
+    )
     if whole and int(np.abs(pooled).max()) * (n1 + n2) ** 2 >= 2**62:
         raise StatisticsInputError("integer values are too large to be summed exactly")
     total = pooled.sum()

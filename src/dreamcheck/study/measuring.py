@@ -108,6 +108,10 @@ class Measurer:
         self._measure_missing(missing, partition, stage)
         return {i: [self._known[k] for k in ks] for i, ks in keys.items()}
 
+    def known(self, key: str) -> Measurement:
+        """A measurement this object has read or made."""
+        return self._known[key]
+
     def _have(self, key: str) -> bool:
         if key in self._known:
             return True

@@ -62,9 +62,7 @@ class Task(Protocol):
     sizes: tuple[int, ...]
     spec_names: tuple[str, ...]
 
-    def reset(
-        self, inputs: Sequence[Mapping[str, Value]] | None, seeds: Sequence[int]
-    ) -> State:
+    def reset(self, inputs: Sequence[Mapping[str, Value]] | None, seeds: Sequence[int]) -> State:
         """States for the inputs (coordinate name -> value), one seed per row.
 
         inputs=None: the default reset, env.reset(seed) without options.
@@ -89,11 +87,13 @@ class Task(Protocol):
     def observe(
         self, state: State, keys: Sequence[str], *, image_size: int | None = None
     ) -> dict[str, np.ndarray]:
-        """"pixels" uint8 [B, 3, s, s] (rendered only when asked), "state" [B, len(columns)],
+        """ "pixels" uint8 [B, 3, s, s] (rendered only when asked), "state" [B, len(columns)],
         "goal" [B, G] and whatever else the task names."""
         ...
 
-    def goal_observation(self, state: State, *, image_size: int | None = None) -> dict[str, np.ndarray]:
+    def goal_observation(
+        self, state: State, *, image_size: int | None = None
+    ) -> dict[str, np.ndarray]:
         """The observation at the goal: what a goal-image planner is shown."""
         ...
 

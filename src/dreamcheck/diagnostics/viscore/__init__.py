@@ -1,7 +1,7 @@
 """VIScore: is a checkpoint fit to plan with? Veracity, influence, sobriety, and their baselines."""
 
 from dreamcheck.diagnostics.viscore.bank import LatentBank, bank_from_latents, encode_bank
-from dreamcheck.diagnostics.viscore.criterion import (
+from dreamcheck.diagnostics.viscore.criteria import (
     Criterion,
     criterion,
     criterion_names,
@@ -10,7 +10,7 @@ from dreamcheck.diagnostics.viscore.criterion import (
 from dreamcheck.diagnostics.viscore.factors import factor_set
 from dreamcheck.diagnostics.viscore.probe import Probe, build_probe
 from dreamcheck.diagnostics.viscore.record import ScoreRecord, rank, require_comparable
-from dreamcheck.diagnostics.viscore.score import ScoreSettings, score, score_many
+from dreamcheck.diagnostics.viscore.scoring import ScoreSettings, score, score_many
 from dreamcheck.diagnostics.viscore.search import (
     PROBE_OF_PLANNER,
     GivenNoise,

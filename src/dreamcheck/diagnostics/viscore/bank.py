@@ -173,7 +173,9 @@ def _read(path: Path) -> np.ndarray:
         with np.load(path, allow_pickle=False) as f:
             latents, content = f["latents"], str(f["content"])
     except (OSError, KeyError, ValueError) as e:
-        raise EvidenceError(f"the cached latent bank {path.name} is unreadable ({e}); delete it.") from e
+        raise EvidenceError(
+            f"the cached latent bank {path.name} is unreadable ({e}); delete it."
+        ) from e
     if digest_arrays({"latents": latents}) != content:
         raise EvidenceError(f"the cached latent bank {path.name} was altered; delete it.")
     return latents

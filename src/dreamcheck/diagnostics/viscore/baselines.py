@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dreamcheck.diagnostics.viscore.bank import LatentBank
-from dreamcheck.diagnostics.viscore.criterion import Criterion, pick
+from dreamcheck.diagnostics.viscore.criteria import Criterion, pick
 from dreamcheck.diagnostics.viscore.probe import Probe
 
 
@@ -64,12 +64,15 @@ def straightness(probe: Probe, bank: LatentBank) -> float:
 
 def probe_targets(probe: Probe, criterion: Criterion) -> np.ndarray:
     """Physical targets [F, K]; an angle becomes its cosine and sine, after the other columns."""
-    pick(probe.columns, criterion.targets, what="probe target")
-    columns = []
-    for name in criterion.targets:
-        value = probe.state[:, probe.columns.index(name)].astype(np.float64)
-        columns += [np.cos(value), np.sin(value)] if name in criterion.angles else [value]
-    return np.stack(columns, axis=1)
+    where = pick(probe.columns, criterion.targets, criterion=criterion, what="probe target")
+    plain, turned = [], []
+    for name, column in zip(criterion.targets, where, strict=True):
+        value = probe.state[:, column].astype(np.float64)
+        if name in criterion.angles:
+            turned += [np.cos(value), np.sin(value)]
+        else:
+            plain.append(value)
+    return np.stack([*plain, *turned], axis=1)
 
 
 def probe_split(probe: Probe, *, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:

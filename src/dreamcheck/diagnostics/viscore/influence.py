@@ -120,9 +120,7 @@ def residual_windows(probe: Probe, *, history: int) -> np.ndarray:
     """
     starts: list[int] = []
     for a, b in probe.episodes:
-        starts += [
-            t for t in range(a, b - history) if probe.has_action[t : t + history].all()
-        ]
+        starts += [t for t in range(a, b - history) if probe.has_action[t : t + history].all()]
         if len(starts) > MAX_WINDOWS:
             break
     if len(starts) < 2:

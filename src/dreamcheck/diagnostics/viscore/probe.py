@@ -47,7 +47,13 @@ class Probe:
                 f"{rows} probe rows and the columns {', '.join(self.columns) or '(none)'}."
             )
         ptr = self.ep_ptr
-        if ptr.ndim != 1 or len(ptr) < 2 or ptr[0] != 0 or ptr[-1] != rows or (np.diff(ptr) < 1).any():
+        if (
+            ptr.ndim != 1
+            or len(ptr) < 2
+            or ptr[0] != 0
+            or ptr[-1] != rows
+            or (np.diff(ptr) < 1).any()
+        ):
             raise UsageError(
                 f"ep_ptr = {ptr.tolist()[:6]}... must start at 0, rise, and end at the number of "
                 f"rows ({rows})."

@@ -173,6 +173,10 @@ def rank(records: Sequence[ScoreRecord]) -> tuple[ScoreRecord, ...]:
     return tuple(
         sorted(
             records,
-            key=lambda r: (not math.isfinite(r.vis), -r.vis if math.isfinite(r.vis) else 0.0, r.cell_id),
+            key=lambda r: (
+                not math.isfinite(r.vis),
+                -r.vis if math.isfinite(r.vis) else 0.0,
+                r.cell_id,
+            ),
         )
     )

@@ -68,9 +68,7 @@ def planning_problem(
     return anchors, first, goals, recorded
 
 
-def make_cost(
-    forecaster: Forecaster, first: Tensor, goals: Tensor
-) -> Callable[[Tensor], Tensor]:
+def make_cost(forecaster: Forecaster, first: Tensor, goals: Tensor) -> Callable[[Tensor], Tensor]:
     """Squared distance between the planning rollout's end and the goal, for plans
     [anchors, n, H, A] -> [anchors, n]; all anchors in full batches."""
 

@@ -9,7 +9,7 @@ import torch
 from scipy.special import erf
 
 from dreamcheck.diagnostics.viscore.bank import LatentBank
-from dreamcheck.diagnostics.viscore.criterion import Criterion, pick
+from dreamcheck.diagnostics.viscore.criteria import Criterion, pick
 from dreamcheck.diagnostics.viscore.probe import Probe
 from dreamcheck.diagnostics.viscore.rollouts import Forecaster, windows
 
@@ -124,8 +124,8 @@ def tolerance_in_latent(probe: Probe, bank: LatentBank, criterion: Criterion) ->
 
     Source: spec/viscore.md section 4, "d_tol".
     """
-    graded = pick(probe.columns, criterion.graded, what="graded")
-    nuisance = pick(probe.columns, criterion.nuisance, what="nuisance")
+    graded = pick(probe.columns, criterion.graded, criterion=criterion, what="graded")
+    nuisance = pick(probe.columns, criterion.nuisance, criterion=criterion, what="nuisance")
     first, second = _pairs(probe)
     candidates = len(first)
     if candidates > MAX_PAIRS:

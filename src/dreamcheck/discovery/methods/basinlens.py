@@ -47,17 +47,20 @@ class BasinLens(Method):
         Where several tie for the last places, the restart's generator draws among them.
         """
         size = self.parameters.global_pool
-        slack = TIE * max(1.0, observed.spread)
-        candidates, values = surrogate.upper_bounds(
-            beta=self.parameters.beta, unseen=observed.unseen, count=size, tolerance=slack
+        candidates, values = surrogate.leaders(
+            beta=self.parameters.beta,
+            unseen=observed.unseen,
+            count=size,
+            centre=observed.mean,
+            spread=observed.spread,
+            tolerance=TIE,
         )
         if len(candidates) <= size:
             return candidates
-        standardised = (values - observed.mean) / observed.spread
-        last = float(np.sort(standardised)[-size])
+        last = float(np.sort(values)[-size])
         tolerance = TIE * max(1.0, abs(last))
-        sure = np.flatnonzero(standardised > last + tolerance)
-        tied = np.flatnonzero(np.abs(standardised - last) <= tolerance)
+        sure = np.flatnonzero(values > last + tolerance)
+        tied = np.flatnonzero(np.abs(values - last) <= tolerance)
         drawn = self._rng("pool", observed.step).permutation(len(tied))[: size - len(sure)]
         return np.sort(candidates[np.concatenate([sure, tied[drawn]])])
 

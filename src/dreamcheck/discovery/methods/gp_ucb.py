@@ -14,12 +14,18 @@ class GPUCB(Method):
     def _next(self, observed: Observed) -> Proposal:
         surrogate = GaussianProcess(self.geometry, observed.indices, observed.scores)
         # Ties are judged in standardised units, so that the score's own unit does not matter.
-        slack = TIE * max(1.0, observed.spread)
-        candidates, values = surrogate.upper_bounds(
-            beta=self.parameters.beta, unseen=observed.unseen, count=1, tolerance=slack
+        candidates, values = surrogate.leaders(
+            beta=self.parameters.beta,
+            unseen=observed.unseen,
+            count=1,
+            centre=observed.mean,
+            spread=observed.spread,
+            tolerance=TIE,
         )
-        standardised = (values - observed.mean) / observed.spread
-        at, tied = self._argmax(candidates, standardised, step=observed.step)
+        at, tied = self._argmax(candidates, values, step=observed.step)
         return Proposal(
-            index=int(candidates[at]), acquisition=float(values[at]), pool="all", tied=tied
+            index=int(candidates[at]),
+            acquisition=float(values[at] * observed.spread + observed.mean),
+            pool="all",
+            tied=tied,
         )

@@ -106,9 +106,7 @@ def prefix_actions(inputs: Sequence[Mapping[str, Value]] | None, num_rows: int) 
 
 def _template(value: Value) -> tuple[float, float]:
     if not isinstance(value, str) or value not in PREFIX_TEMPLATES:
-        raise SpecificationError(
-            f"prefix = {value!r} is not one of {', '.join(PREFIX_TEMPLATES)}"
-        )
+        raise SpecificationError(f"prefix = {value!r} is not one of {', '.join(PREFIX_TEMPLATES)}")
     return PREFIX_TEMPLATES[value]
 
 

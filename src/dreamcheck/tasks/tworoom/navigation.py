@@ -53,7 +53,10 @@ def doors_of(geometry: np.ndarray) -> Doors:
     radius, number = geometry[:, 2, None], geometry[:, 4, None]
     centre, size = geometry[:, 5:8], geometry[:, 8:11]
     floor, ceiling = BORDER + radius, FRAME_SIDE - BORDER - radius
-    low, high = np.maximum(centre - size + radius, floor), np.minimum(centre + size - radius, ceiling)
+    low, high = (
+        np.maximum(centre - size + radius, floor),
+        np.minimum(centre + size - radius, ceiling),
+    )
     reach = size + DOOR_MARGIN
     least, most = np.maximum(centre - reach, floor), np.minimum(centre + reach, ceiling)
     middle = (least + most) / 2

@@ -31,8 +31,8 @@ from dreamcheck.tasks.tworoom.parameters import (
 SIZES = tuple(FRAME_SIDE // k for k in (1, 2, 4, 7, 8))
 """Frame sides offered to models, px; any divisor of 224 can be drawn."""
 
-_PATCH_VALUES = 1 << 16
-"""Values of one working buffer: small enough for a core's own cache."""
+_PATCH_VALUES = 1 << 15
+"""Values of one working buffer: fits a core's cache, and torch does not split it among threads."""
 _KEPT_PICTURES = 128
 
 
@@ -140,10 +140,20 @@ class Renderer:
             full = self._still(layout, int(row), FRAME_SIDE)[None].copy()
             base = full[0].copy()
             at = np.zeros(1, np.int64)
-            _draw(full, base, at, target[one], layout.target_radius[one], layout.target_colour[one], 1)
+            _draw(
+                full, base, at, target[one], layout.target_radius[one], layout.target_colour[one], 1
+            )
             out[one] = area_average(full, size)
             shifted = out[row : row + 1]
-            _draw(shifted, full[0], at, agent[one], layout.agent_radius[one], layout.agent_colour[one], k)
+            _draw(
+                shifted,
+                full[0],
+                at,
+                agent[one],
+                layout.agent_radius[one],
+                layout.agent_colour[one],
+                k,
+            )
         return out
 
     def _still(self, layout: Layout, row: int, size: int) -> np.ndarray:

@@ -240,7 +240,9 @@ def _separation(state: TwoRoomState) -> np.ndarray:
 def _placed(name: str, points: np.ndarray, num_rows: int) -> np.ndarray:
     placed = np.array(points, np.float32)
     if placed.shape != (num_rows, 2):
-        raise UsageError(f"{name} has shape {placed.shape}; {num_rows} episodes need ({num_rows}, 2)")
+        raise UsageError(
+            f"{name} has shape {placed.shape}; {num_rows} episodes need ({num_rows}, 2)"
+        )
     inside = (placed >= 0) & (placed <= FRAME_SIDE - 1)
     if not inside.all():
         row, column = np.argwhere(~inside)[0]

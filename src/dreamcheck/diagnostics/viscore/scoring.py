@@ -20,7 +20,7 @@ from dreamcheck.diagnostics.viscore import influence as inf
 from dreamcheck.diagnostics.viscore import sobriety as sob
 from dreamcheck.diagnostics.viscore import veracity as ver
 from dreamcheck.diagnostics.viscore.bank import LatentBank, encode_bank
-from dreamcheck.diagnostics.viscore.criterion import Criterion
+from dreamcheck.diagnostics.viscore.criteria import Criterion
 from dreamcheck.diagnostics.viscore.probe import Probe, build_probe
 from dreamcheck.diagnostics.viscore.record import (
     CALIBRATED_AT,
@@ -120,9 +120,7 @@ def score(
     kept = fs.factor_set(include=settings.include, exclude=settings.exclude)
     if settings.tau <= 0:
         raise UsageError(f"tau = {settings.tau} nats must be positive.")
-    probe = (
-        data if isinstance(data, Probe) else build_probe(data, frameskip=criterion.frameskip)
-    )
+    probe = data if isinstance(data, Probe) else build_probe(data, frameskip=criterion.frameskip)
     cell_id = cell_id or model.identity
     _check_blocks(model, probe, criterion)
     watch = _Stopwatch()
@@ -143,9 +141,7 @@ def score_many(
     cache: str | Path | None = None,
 ) -> tuple[ScoreRecord, ...]:
     """Records of many checkpoints, (cell id, model) pairs, on one probe."""
-    probe = (
-        data if isinstance(data, Probe) else build_probe(data, frameskip=criterion.frameskip)
-    )
+    probe = data if isinstance(data, Probe) else build_probe(data, frameskip=criterion.frameskip)
     return tuple(
         score(m, criterion, probe, cell_id=name, settings=settings, cache=cache)
         for name, m in models
@@ -207,9 +203,7 @@ class _Run:
         if projection is not None:
             points = (torch.from_numpy(bank.points) @ projection).numpy()
             self.seen = replace(bank, points=points)
-        self.native = Forecaster(
-            model, batch_rows=settings.batch_rows, generic=settings.generic
-        )
+        self.native = Forecaster(model, batch_rows=settings.batch_rows, generic=settings.generic)
         self.forecaster = Forecaster(
             model,
             batch_rows=settings.batch_rows,
@@ -310,7 +304,9 @@ class _Run:
             if self.width_status == "reference rule at any width":
                 parts[-1] += f" ({self.bank.width})"
         if "sobriety" in self.kept:
-            parts.append(f"search {self.settings.search}{' bfloat16' if self.settings.fast else ''}")
+            parts.append(
+                f"search {self.settings.search}{' bfloat16' if self.settings.fast else ''}"
+            )
         return ", ".join(parts)
 
     def _veracity(self) -> tuple[ver.OpenLoop, ver.Tolerance]:
@@ -338,9 +334,7 @@ class _Run:
         with self.watch("influence"):
             try:
                 starts = inf.residual_windows(self.probe, history=self.model.history_max)
-                residuals = inf.one_step_residuals(
-                    self.probe, self.seen, self.forecaster, starts
-                )
+                residuals = inf.one_step_residuals(self.probe, self.seen, self.forecaster, starts)
                 after = starts + self.model.history_max
                 steps = self.seen.points[after] - self.seen.points[after - 1]
             except Abstention as e:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Sequence
 from importlib import resources
@@ -28,6 +29,8 @@ class Criterion(BaseModel):
     probe_targets: columns that the physical-state probe predicts (default: the graded ones).
     angles: those of probe_targets that are angles in radians and become cosine and sine.
     source: where the numbers come from.
+    aliases: other names under which data sets record a column; tried in order when the column
+        itself is absent. "state[0]" also finds state_0, state.0 and state/0.
 
     Source: spec/viscore.md section 9.
     """
@@ -46,6 +49,7 @@ class Criterion(BaseModel):
     probe_targets: tuple[str, ...] = ()
     angles: tuple[str, ...] = ()
     source: str = ""
+    aliases: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _consistent(self) -> Criterion:
@@ -88,7 +92,7 @@ class Criterion(BaseModel):
     @property
     def digest(self) -> str:
         """SHA-256 of what decides a number (the source text does not)."""
-        return digest(self.model_dump(exclude={"source"}))
+        return digest(self.model_dump(exclude={"source", "aliases"}))
 
 
 def _explain(error: ValidationError, where: str) -> str:
@@ -143,17 +147,37 @@ def criterion(name: str) -> Criterion:
     return _parse((folder / f"{name}.toml").read_text(encoding="utf-8"), name)
 
 
-def pick(names: Sequence[str], wanted: Sequence[str], *, what: str) -> list[int]:
-    """Positions of the wanted columns among the names.
+_PART = re.compile(r"^(?P<name>.+)\[(?P<index>\d+)\]$")
+
+
+def _spellings(name: str) -> tuple[str, ...]:
+    """The name itself, and how readers spell the parts of a wide column."""
+    part = _PART.match(name)
+    if part is None:
+        return (name,)
+    return (name, *(f"{part['name']}{mark}{part['index']}" for mark in "_./"))
+
+
+def pick(
+    names: Sequence[str], wanted: Sequence[str], *, criterion: Criterion, what: str
+) -> list[int]:
+    """Positions of the wanted columns among the names, aliases tried in order.
 
     Raises:
         UsageError: a wanted column is absent; the message lists what there is.
     """
-    missing = [w for w in wanted if w not in names]
+    found, missing = [], []
+    for w in wanted:
+        candidates = [s for n in (w, *criterion.aliases.get(w, ())) for s in _spellings(n)]
+        hit = next((c for c in candidates if c in names), None)
+        if hit is None:
+            missing.append(w)
+        else:
+            found.append(list(names).index(hit))
     if missing:
         raise UsageError(
             f"the probe has no {what} column {', '.join(repr(m) for m in missing)}; it has "
             f"{', '.join(names) or 'no state columns at all'}. Name the columns your data use in "
-            "the task criterion (a TOML file), or record them."
+            "the task criterion (a TOML file, with aliases if you like), or record them."
         )
-    return [list(names).index(w) for w in wanted]
+    return found

@@ -1,0 +1,111 @@
+"""Which inputs go to the checks after a search: shortlists, controls, anchors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dreamcheck.discovery.library import Library
+from dreamcheck.evidence import Evaluation, SearchTrace, entry_of
+from dreamcheck.streams import stream
+from dreamcheck.study.config import Search
+from dreamcheck.study.study import Study
+
+PAPER_RANDOM_SEED = 20260601
+"""Seed of the paper's random anchors. Source: spec/discovery.md section 4."""
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """Anchors of the neighbourhood test, by group; ids."""
+
+    top: tuple[str, ...]
+    mid: tuple[str, ...]
+    random: tuple[str, ...]
+
+
+def traces_of(study: Study, search: Search) -> list[SearchTrace]:
+    """The finished traces of a search, in the order of commitment."""
+    return [
+        entry_of(r)
+        for r in study.store.records(
+            "trace", spec=search.specification, interface=study.interface
+        )
+    ]
+
+
+def evaluations_of(study: Study, search: Search) -> dict[str, Evaluation]:
+    """Every evaluated input of a search, by id, in the order of commitment."""
+    return {
+        e.input: e
+        for r in study.store.records(
+            "evaluation", spec=search.specification, interface=study.interface
+        )
+        for e in [entry_of(r)]
+    }
+
+
+def shortlist(traces: Iterable[SearchTrace], *, method: str, size: int) -> list[tuple[str, float]]:
+    """The best unique inputs over a method's restarts: (id, largest score), score downwards.
+
+    Repeated ids are merged keeping the largest score; ties by id.
+    Source: spec/discovery.md section 4.
+    """
+    best: dict[str, float] = {}
+    for trace in traces:
+        if trace.method != method:
+            continue
+        scores = dict(zip(trace.queries, trace.outcomes, strict=True))
+        for i in trace.top:
+            score = scores[i]
+            if score is not None:
+                best[i] = max(score, best.get(i, score))
+    return sorted(best.items(), key=lambda item: (-item[1], item[0]))[:size]
+
+
+def random_inputs(
+    library: Library, *, size: int, root_seed: int, role: str, without: Iterable[str] = ()
+) -> list[str]:
+    """Inputs drawn uniformly without replacement, none of them in ``without``."""
+    excluded = {library.index(i) for i in without}
+    order = stream(root_seed, role, library.specification.identity).permutation(len(library))
+    chosen = [int(i) for i in order if int(i) not in excluded][:size]
+    return library.ids(chosen)
+
+
+def paper_anchors(study: Study, search: Search) -> Anchors:
+    """The paper's anchor groups.
+
+    top: the best candidate of each restart of the primary method, merged, the best unique ones.
+    mid: the central entries of all evaluated inputs sorted by score, stable in source order.
+    random: from the library without the top sets of BasinLens and GP-UCB and the mid group.
+
+    Source: spec/discovery.md section 4.
+    """
+    size = study.config.checks.anchors
+    traces = traces_of(study, search)
+    library = study.library(search)
+    top = [i for i, _ in shortlist(traces, method=search.primary, size=size)]
+    evaluated = evaluations_of(study, search)
+    scored = [(i, e.score) for i, e in evaluated.items() if e.score is not None]
+    ranked = [i for i, _ in sorted(scored, key=lambda item: -item[1]) if i not in top]
+    start = max(0, (len(ranked) - size) // 2)
+    mid = ranked[start : start + size]
+    tops = {i for t in traces if t.method in ("basinlens", "gp-ucb") for i in t.top}
+    excluded = {library.index(i) for i in (*top, *mid, *tops)}
+    order = np.random.default_rng(PAPER_RANDOM_SEED).permutation(len(library))
+    chosen = [int(i) for i in order if int(i) not in excluded][:size]
+    return Anchors(top=tuple(top), mid=tuple(mid), random=tuple(library.ids(chosen)))
+
+
+def hardness(e: Evaluation) -> np.ndarray:
+    """What makes an input hard for any model, [3]: path and contacts of the real future, and the
+    risk of a forecast in which nothing moves.
+
+    Source: spec/evidence.md section 4.
+    """
+    return np.array(
+        [e.activity.get("path", 0.0), e.activity.get("contact", 0.0), e.frozen_risk or 0.0]
+    )

@@ -1,0 +1,269 @@
+"""Held-out validation: is a found failure still there on seeds the search never saw?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Literal
+
+import numpy as np
+
+from dreamcheck.evidence import Validation
+from dreamcheck.stats import Verdict, decide
+from dreamcheck.study.config import Search
+from dreamcheck.study.measuring import CONTROL, Aggregate
+from dreamcheck.study.selecting import random_inputs, shortlist, traces_of
+from dreamcheck.study.study import Study
+
+Group = Literal["shortlist", "random-shortlist", "reference", "default-reset"]
+
+TOLERANCE_SHARE = 0.25
+CLAIM_SHARE = 0.3
+"""A readout abstains when its error exceeds a quarter of the task's tolerance, or this share of the
+claimed risk. Source: spec/evidence.md section 6."""
+
+
+def validate(study: Study, search: Search) -> list[dict[str, Any]]:
+    """Verdicts on the search's shortlist; committed as findings, and returned.
+
+    Measured on the validation seeds, in this order: the default reset, random reference inputs,
+    a random shortlist of the same size, the shortlist. While a verdict is inconclusive and the
+    protocol declares more seeds, everything is measured on more of them.
+
+    Source: spec/evidence.md section 3.
+    """
+    checks = study.config.checks
+    library = study.library(search)
+    chosen = shortlist(traces_of(study, search), method=search.primary, size=checks.top_k)
+    if not chosen:
+        study.progress.say(f"{search.specification}: every query failed; nothing to validate.")
+        return []
+    scores = dict(chosen)
+    drawn = random_inputs(
+        library,
+        size=checks.references + len(chosen),
+        root_seed=study.config.root_seed,
+        role="validation-random",
+        without=scores,
+    )
+    groups: dict[Group, list[str]] = {
+        "reference": drawn[: checks.references],
+        "random-shortlist": drawn[checks.references :],
+        "shortlist": list(scores),
+    }
+    total = 1 + sum(len(g) for g in groups.values())
+    looks = len(checks.validation_steps)
+    for look, num_seeds in enumerate(checks.validation_steps):
+        seeds = study.seeds("validation")[:num_seeds]
+        with study.progress.stage(f"validate {search.specification}", total) as stage:
+            measured: dict[Group, dict[str, Aggregate]] = {
+                "default-reset": study.measured(
+                    [CONTROL], seeds, partition="validation", stage=stage
+                )
+            }
+            for group, ids in groups.items():
+                measured[group] = study.measured(
+                    study.asked(search, ids), seeds, partition="validation", stage=stage
+                )
+        verdicts = _verdicts(study, measured, looks=looks)
+        excess = _verdicts(study, measured, looks=looks, excess=True)
+        open_ = [v for v in verdicts.values() if v.verdict == "inconclusive"]
+        if not open_ or look + 1 == looks:
+            break
+    _commit(study, search, measured, scores, verdicts)
+    return _findings(study, search, measured, scores, verdicts, excess)
+
+
+def _verdicts(
+    study: Study,
+    measured: Mapping[Group, Mapping[str, Aggregate]],
+    *,
+    looks: int,
+    excess: bool = False,
+) -> dict[str, Verdict]:
+    """The decision rule on the losses, or on losses minus the environment's own sensitivity."""
+
+    def losses(a: Aggregate) -> list[float]:
+        rows = [study.measurer.known(k) for k in a.measurements]
+        floor = [m.floor or 0.0 if excess else 0.0 for m in rows]
+        return [
+            float("nan") if m.loss is None else m.loss - f
+            for m, f in zip(rows, floor, strict=True)
+        ]
+
+    statistic = study.statistic
+    out: dict[str, Verdict] = {}
+    together = {**measured["shortlist"], **measured["random-shortlist"]}
+    for group in ("shortlist", "random-shortlist"):
+        members = {i: losses(together[i]) for i in measured[group]}  # type: ignore[index]
+        if not members:
+            continue
+        for verdict in decide(
+            members,
+            [losses(a) for a in measured["reference"].values()],
+            losses(measured["default-reset"][CONTROL.id]),
+            root_seed=study.config.root_seed,
+            alpha=statistic.alpha if statistic.name == "cvar" else None,
+            looks=looks,
+            minimum_references=min(20, len(measured["reference"])),
+        ):
+            out[verdict.input_id] = verdict
+    return out
+
+
+def _commit(
+    study: Study,
+    search: Search,
+    measured: Mapping[Group, Mapping[str, Aggregate]],
+    scores: Mapping[str, float],
+    verdicts: Mapping[str, Verdict],
+) -> None:
+    entries = []
+    for group, members in measured.items():
+        for input_id, a in members.items():
+            verdict = verdicts.get(input_id)
+            known = verdict is not None and verdict.verdict != "incomplete"
+            entries.append(
+                Validation.of(
+                    input=input_id,
+                    spec=search.specification,
+                    interface=study.interface,
+                    group=group,
+                    seeds=a.seeds,
+                    losses=a.losses,
+                    measurements=a.measurements,
+                    statistic=study.statistic,
+                    risk=a.risk,
+                    frozen_risk=a.frozen,
+                    floor_risk=a.floor,
+                    search_score=scores.get(input_id),
+                    verdict=verdict.verdict if verdict is not None and known else None,
+                    stratum=a.stratum,
+                    details={"activity": a.activity, "support": a.support},
+                )
+            )
+    study.store.commit(entries)
+
+
+def _findings(
+    study: Study,
+    search: Search,
+    measured: Mapping[Group, Mapping[str, Aggregate]],
+    scores: Mapping[str, float],
+    verdicts: Mapping[str, Verdict],
+    excess: Mapping[str, Verdict],
+) -> list[dict[str, Any]]:
+    library = study.library(search)
+    references = [a for a in measured["reference"].values() if a.risk is not None]
+    usual = _median([relative(a) for a in references])
+    findings = []
+    for group in ("shortlist", "random-shortlist"):
+        for rank, (input_id, a) in enumerate(measured[group].items()):  # type: ignore[index]
+            verdict, over = verdicts[input_id], excess[input_id]
+            readout = a.activity.get("readout_error")
+            trusted, why = readout_trusted(study, a)
+            mine = relative(a)
+            own = bool(
+                verdict.verdict == "confirmed"
+                and over.verdict == "confirmed"
+                and mine is not None
+                and usual is not None
+                and mine > usual
+            )
+            payload = {
+                "spec": search.specification,
+                "role": search.role,
+                "interface": study.interface,
+                "group": group,
+                "rank": rank,
+                "input": input_id,
+                "values": library.values(library.index(input_id)),
+                "verdict": verdict.verdict,
+                "numbers": _plain(verdict),
+                "excess_verdict": over.verdict,
+                "excess_numbers": _plain(over),
+                "risk": a.risk,
+                "frozen_risk": a.frozen,
+                "floor_risk": a.floor,
+                "relative_risk": mine,
+                "usual_relative_risk": usual,
+                "floor_share": None
+                if a.floor is None or not a.risk
+                else a.floor / a.risk,
+                "search_score": scores.get(input_id),
+                "default_risk": measured["default-reset"][CONTROL.id].risk,
+                "stratum": a.stratum,
+                "support": a.support,
+                "activity": a.activity,
+                "readout_error": readout,
+                "readout_trusted": trusted,
+                "readout_reason": why,
+                # Law 11 and 12: in support, above what is hard for everyone, read by a probe
+                # that can be trusted at this size.
+                "headline": own and trusted and a.stratum == "in" and search.role == "inside",
+                "own_failure": own,
+                "num_seeds": len(a.seeds),
+                "seed_share": seed_share(measured, group),
+            }
+            study.keep("finding", f"{search.specification}:{group}:{input_id}", payload)
+            findings.append(payload)
+    return findings
+
+
+def relative(a: Aggregate) -> float | None:
+    """Risk over frozen-world risk; None where either is missing or nothing would move."""
+    if a.risk is None or not a.frozen:
+        return None
+    return a.risk / a.frozen
+
+
+def readout_trusted(study: Study, a: Aggregate) -> tuple[bool, str]:
+    """Whether the probe is good enough for this claim, and why not.
+
+    Source: spec/evidence.md section 6.
+    """
+    readout, risk = study.bench.readout, a.risk
+    if study.probe.target.name != "state_probe":
+        return True, "no probe takes part"
+    if readout is None or risk is None:
+        return False, "no risk was measured"
+    error = float(np.mean(readout.heldout_mae))
+    tolerance = getattr(study.bench.task, "tolerance", None)
+    unit = study.probe.target.unit
+    if tolerance is not None and error > TOLERANCE_SHARE * tolerance:
+        return False, (
+            f"the probe's held-out error of {error:.2f} {unit} exceeds a quarter of the task's "
+            f"tolerance of {tolerance:g} {unit}"
+        )
+    if error > CLAIM_SHARE * risk:
+        return False, (
+            f"the probe's held-out error of {error:.2f} {unit} exceeds {CLAIM_SHARE:g} of the "
+            f"claimed risk of {risk:.2f} {unit}"
+        )
+    return True, f"the probe's held-out error is {error:.2f} {unit}"
+
+
+def seed_share(measured: Mapping[Group, Mapping[str, Aggregate]], group: str) -> float | None:
+    """Share of the losses' variance that lies between inputs rather than between seeds.
+
+    Over the group's complete inputs; None for fewer than two, or where nothing varies.
+    """
+    rows = [
+        [v for v in a.losses if v is not None]
+        for a in measured[group].values()  # type: ignore[index]
+        if a.risk is not None
+    ]
+    if len(rows) < 2:
+        return None
+    table = np.array(rows)
+    total = float(table.var())
+    return None if total == 0 else float(table.mean(axis=1).var()) / total
+
+
+def _plain(verdict: Verdict) -> dict[str, Any]:
+    return {k: v for k, v in asdict(verdict).items() if k != "input_id"}
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return float(np.median(known)) if known else None
