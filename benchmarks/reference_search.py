@@ -12,6 +12,7 @@ import warnings
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.spatial.distance import cdist
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
@@ -85,8 +86,8 @@ class ReferenceSearch:
             near = (self.digits != self.digits[h]).sum(axis=1) == 1
             local |= near
             z_parent[near] = np.maximum(z_parent[near], (scores[h] - mean) / spread)
-        distance = np.sqrt(((self.psi[:, None] - self.psi[None, observed]) ** 2).sum(axis=2))
-        to_anchor = np.sqrt(((self.psi[:, None] - self.psi[None, anchors]) ** 2).sum(axis=2))
+        distance = cdist(self.psi, self.psi[observed])
+        to_anchor = cdist(self.psi, self.psi[anchors])
         kappa = np.exp(-(to_anchor**2) / (2 * self.p.proximity_scale**2)).max(axis=1)
         values = (
             z_ucb

@@ -111,7 +111,9 @@ def test_a_measurement_is_a_loss_or_a_named_failure_never_both_or_neither():
         measurement("in-1", 0, "search", loss=None)
     with pytest.raises(UsageError, match="exactly one of loss and failure"):
         measurement("in-1", 0, "search", failure={"kind": "crash", "reason": "gone"})
-    failed = measurement("in-1", 0, "search", loss=None, failure=Failure(kind="nan", reason="step 3"))
+    failed = measurement(
+        "in-1", 0, "search", loss=None, failure=Failure(kind="nan", reason="step 3")
+    )
     assert failed.payload["failure"] == {"kind": "nan", "reason": "step 3"}
     with pytest.raises(UsageError, match="failure.kind"):
         measurement("in-1", 0, "search", loss=None, failure={"kind": "bored", "reason": "?"})

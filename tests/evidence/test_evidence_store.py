@@ -297,9 +297,9 @@ def test_a_second_writer_is_refused_until_the_first_is_killed(tmp_path):
 
 
 def test_one_process_cannot_open_a_study_twice(tmp_path):
-    with make(tmp_path / "s"):
-        with pytest.raises(UsageError, match="already open for writing in this process"):
-            Store.open(tmp_path / "s")
+    told = "already open for writing in this process"
+    with make(tmp_path / "s"), pytest.raises(UsageError, match=told):
+        Store.open(tmp_path / "s")
     Store.open(tmp_path / "s").close()
 
 
@@ -501,7 +501,9 @@ def test_a_full_database_ends_in_one_message_and_loses_nothing_committed(tmp_pat
     before = content(tmp_path / "s")
     pages = store._db.execute("PRAGMA page_count").fetchone()[0]
     store._db.execute(f"PRAGMA max_page_count = {pages + 2}")
-    with pytest.raises(IncompleteError, match="All 10 committed records are kept; the last batch of 500") as e:
+    with pytest.raises(
+        IncompleteError, match="All 10 committed records are kept; the last batch of 500"
+    ) as e:
         store.commit([note(i, filler="x" * 500) for i in range(10, 510)])
     assert e.value.exit_code == ExitCode.INCOMPLETE and "resume" in str(e.value)
     assert store.head[0] == 10
@@ -514,6 +516,7 @@ def test_a_full_database_ends_in_one_message_and_loses_nothing_committed(tmp_pat
 
 def test_a_full_disk_under_an_artifact_leaves_no_half_file(tmp_path, monkeypatch):
     with make(tmp_path / "s") as store:
+
         def full(descriptor: int) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -3,6 +3,8 @@
 import math
 
 import pytest
+from scipy import stats as sps
+
 from dreamcheck.errors import ExitCode, UsageError
 from dreamcheck.stats import (
     binomial_test,
@@ -10,7 +12,6 @@ from dreamcheck.stats import (
     score_test,
     wilson_interval,
 )
-from scipy import stats as sps
 
 
 def test_a_perfect_score_still_has_a_lower_bound():

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from scipy import stats as sps
+
 from dreamcheck.stats import (
     NotTestable,
     StatisticsInputError,
@@ -11,7 +13,6 @@ from dreamcheck.stats import (
     resampled,
 )
 from dreamcheck.stats.bootstrap import contracted_tail, expanded_tail
-from scipy import stats as sps
 
 SAMPLE = np.random.default_rng(4).gamma(2, 1, 16)
 
@@ -32,9 +33,7 @@ def test_replicates_have_the_mean_and_deviation_that_theory_gives():
 
 
 def test_the_plain_interval_agrees_with_scipy():
-    ours = bootstrap_interval(
-        SAMPLE, root_seed=0, identity="x", expanded=False, resamples=40_000
-    )
+    ours = bootstrap_interval(SAMPLE, root_seed=0, identity="x", expanded=False, resamples=40_000)
     oracle = sps.bootstrap(
         (SAMPLE,), np.mean, method="percentile", n_resamples=40_000, rng=np.random.default_rng(1)
     ).confidence_interval

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+
 from dreamcheck.stats import isotonic_map, leave_one_group_out, resolvability
 
 

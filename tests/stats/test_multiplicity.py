@@ -4,8 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
-from dreamcheck.stats import StatisticsInputError, benjamini_hochberg, holm, holm_levels
 from scipy import stats as sps
+
+from dreamcheck.stats import StatisticsInputError, benjamini_hochberg, holm, holm_levels
 
 
 def closed_bonferroni(p):

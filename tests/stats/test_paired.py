@@ -5,6 +5,8 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats as sps
+
 from dreamcheck.stats import (
     StatisticsInputError,
     mcnemar_chi2,
@@ -14,7 +16,6 @@ from dreamcheck.stats import (
     sign_test,
 )
 from dreamcheck.streams import stream
-from scipy import stats as sps
 
 
 def test_mcnemar_agrees_with_scipys_binomial_test_on_the_discordant_pairs():

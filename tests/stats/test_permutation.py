@@ -6,9 +6,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy import stats as sps
+
 from dreamcheck.errors import ExitCode
 from dreamcheck.stats import NotTestable, needed_units, permutation_test
-from scipy import stats as sps
 
 
 def enumerated(x, y, alternative):

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+
 from dreamcheck.stats import (
     NotTestable,
     mcnemar_exact,

@@ -2,8 +2,16 @@
 
 import numpy as np
 import pytest
-from dreamcheck.stats import NotTestable, lower_median, median, percentile_rank, quantile, quantile_interval
 from scipy import stats as sps
+
+from dreamcheck.stats import (
+    NotTestable,
+    lower_median,
+    median,
+    percentile_rank,
+    quantile,
+    quantile_interval,
+)
 
 
 def test_quantiles_interpolate_between_order_statistics():

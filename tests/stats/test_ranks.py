@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from dreamcheck.stats import average_ranks, partial_spearman, shrinkage_slope, spearman
 from scipy import stats as sps
+
+from dreamcheck.stats import average_ranks, partial_spearman, shrinkage_slope, spearman
 
 
 def test_spearman_agrees_with_scipy_with_and_without_ties():

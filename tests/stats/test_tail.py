@@ -5,14 +5,23 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from dreamcheck.stats import StatisticsInputError, cvar, exact_decimal, tail_count
 from hypothesis import given
 from hypothesis import strategies as st
+
+from dreamcheck.stats import StatisticsInputError, cvar, exact_decimal, tail_count
 
 
 @pytest.mark.parametrize(
     ("alpha", "n", "count"),
-    [(0.4, 8, 4), (0.4, 16, 7), (0.4, 4, 2), (0.28, 25, 7), (0.1, 10, 1), (1.0, 5, 5), (0.07, 100, 7)],
+    [
+        (0.4, 8, 4),
+        (0.4, 16, 7),
+        (0.4, 4, 2),
+        (0.28, 25, 7),
+        (0.1, 10, 1),
+        (1.0, 5, 5),
+        (0.07, 100, 7),
+    ],
 )
 def test_the_tail_size_is_computed_in_decimals(alpha, n, count):
     assert tail_count(alpha, n) == count

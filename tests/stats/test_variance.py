@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from dreamcheck.stats import NotTestable, variance_split
 from dreamcheck.streams import stream
 

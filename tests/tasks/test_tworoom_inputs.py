@@ -94,7 +94,7 @@ def test_inputs_without_prefixes_have_none_and_a_mixture_is_refused(task):
 
 
 def test_rules_agree_with_the_simulator_row_by_row(task, random_inputs):
-    inputs = random_inputs(3000, seed=9)
+    inputs = random_inputs(1500, seed=9)
     columns = {name: np.array([row[name] for row in inputs]) for name in inputs[0]}
     state = task.reset(inputs, [0] * len(inputs))
     zero = np.zeros((len(inputs), 2))
@@ -134,10 +134,10 @@ def test_rules_take_a_million_rows(task):
     n = 10**6
     columns = {"start_x": rng.uniform(14, 209, n), "start_y": rng.uniform(14, 209, n)}
     columns["agent.speed"] = rng.uniform(2, 10, n)
-    started = time.perf_counter()
+    started = time.process_time()
     masks = [rule(columns) for rule in task.rules().values()]
     # Not a timed test: only a loop over rows would come anywhere near this.
-    assert time.perf_counter() - started < 15
+    assert time.process_time() - started < 10
     assert all(m.shape == (n,) and m.dtype == bool for m in masks)
 
 

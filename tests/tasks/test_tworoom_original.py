@@ -79,7 +79,7 @@ def test_default_resets_are_the_originals_bit_for_bit(original):
 def test_positions_distance_and_success_are_the_originals_over_random_variations(original):
     task, rng = TwoRoom(), np.random.default_rng(4)
     blocked = succeeded = 0
-    for seed in range(60):
+    for seed in range(30):
         state = task.reset([varied(original, seed)], [0])
         for t in range(120):
             if t % 40 == 0:
@@ -98,13 +98,13 @@ def test_positions_distance_and_success_are_the_originals_over_random_variations
             assert task.distance(state)[0] == info["distance_to_target"]
             assert bool(task.succeeded(state)[0]) == terminated
             succeeded += terminated
-    assert blocked > 500 and succeeded > 50
+    assert blocked > 300 and succeeded > 20
 
 
 def test_pixels_are_the_originals_over_random_variations(original):
     task, rng = TwoRoom(), np.random.default_rng(6)
     off = seen = 0
-    for seed in range(60):
+    for seed in range(30):
         state = task.reset([varied(original, seed)] * 2, [0, 0])
         points = rng.uniform(14, 209, (2, 2)).astype(np.float32)
         ours = task.observe(task.with_state(state, points), ("pixels",))["pixels"]

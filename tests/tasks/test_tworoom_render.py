@@ -37,7 +37,7 @@ def whole_frame(state, row, *, target: bool) -> np.ndarray:
 
 @pytest.mark.parametrize("drawn", [0, 1])
 def test_patches_equal_the_whole_frame_at_every_size(task, random_inputs, drawn):
-    inputs = [row | {"rendering.render_target": drawn} for row in random_inputs(24, seed=drawn)]
+    inputs = [row | {"rendering.render_target": drawn} for row in random_inputs(10, seed=drawn)]
     inputs += [
         {"start_x": x, "start_y": y, "agent.radius": r, "rendering.render_target": drawn}
         for x, y, r in [(14, 14, 7.0), (209, 209, 14.0), (111.5, 48.5, 7.0), (14, 209, 10.3)]
@@ -83,6 +83,39 @@ def test_small_frames_are_exact_means_rounded_half_to_even(size):
         block = frames[0, channel, i * k : i * k + k, j * k : j * k + k]
         # Python rounds fractions half to even.
         assert means[0, channel, i, j] == round(Fraction(int(block.sum()), k * k))
+
+
+@pytest.mark.parametrize(("total", "mean"), [(98, 0), (294, 2), (490, 2), (491, 3)])
+def test_ties_of_blocks_that_are_no_power_of_two_go_to_the_even_neighbour(total, mean):
+    # Size 16 averages 14 x 14 = 196 values: 98 is half, 294 one and a half, 490 two and a half.
+    block = np.zeros(196, np.uint8)
+    block[:100] = total // 100
+    block[: total % 100] += 1
+    assert int(block.sum()) == total
+    frame = np.zeros((224, 224), np.uint8)
+    frame[:14, :14] = block.reshape(14, 14)
+    assert area_average(frame, 16)[0, 0] == mean
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"door.color": "blue"},
+        {"wall.color": "blue"},
+        {"background.color": "blue"},
+        {"door.number": 2, "door.position.1": 150},
+        {"door.position": 150},
+        {"door.size": 20},
+        {"wall.thickness": 30},
+        {"wall.axis": 0},
+    ],
+)
+def test_rows_that_differ_in_one_factor_have_different_still_pictures(task, change):
+    state = task.reset([{}, change, {}], [0, 0, 0])
+    for size in (224, 56):
+        frames = task.observe(state, ("pixels",), image_size=size)["pixels"]
+        np.testing.assert_array_equal(frames[0], frames[2])
+        assert not np.array_equal(frames[0], frames[1])
 
 
 def test_the_target_is_drawn_only_when_asked(task):

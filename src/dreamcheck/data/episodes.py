@@ -144,6 +144,15 @@ class ArrayEpisodes:
         arrays |= {f"extra/{k}": v for k, v in self.extra.items()}
         return digest([digest_arrays(arrays), [(c.name, c.unit) for c in self.columns]])
 
+    @property
+    def has_pixels(self) -> bool:
+        """Whether ``frames`` can be asked for."""
+        return self._pixels is not None
+
+    def extra_of(self, name: str, e: int) -> np.ndarray:
+        """One episode's rows of a further per-frame array."""
+        return self.extra[name][self._slice(e)]
+
     def _slice(self, e: int) -> slice:
         if not 0 <= e < len(self._lengths):
             raise UsageError(f"episode {e} does not exist; there are {len(self._lengths)}.")

@@ -45,6 +45,7 @@ class GridGeometry:
         self.library = library
         self.tables = library.level_distances
         self.num_coordinates = len(self.tables)
+        self.ordered = all(c.ordered for c in library.coordinates)
         sizes = [len(t) for t in self.tables]
         split = _balanced_split(sizes)
         self._halves = (range(split), range(split, len(sizes)))

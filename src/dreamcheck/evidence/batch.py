@@ -10,7 +10,7 @@ from dreamcheck.errors import EvidenceError, UsageError
 from dreamcheck.evidence.artifacts import check_ref
 from dreamcheck.evidence.keys import Interface, measurement_key
 from dreamcheck.evidence.protocol import differences
-from dreamcheck.evidence.record import Record, chain_of
+from dreamcheck.evidence.record import Record, chain_of, digest_of
 from dreamcheck.evidence.records import TYPES, Entry, entry_of
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ def insert(store: Store, batch: Sequence[Record], defaults: Mapping[str, Any]) -
 def ready(store: Store, item: Entry | Record | Interface) -> Record:
     """The sealed record, stamped, and checked against laws 3 and 4."""
     record = item if isinstance(item, Record) else item.record()
+    if isinstance(item, Record):
+        check_sealed(record, "a record given to commit()")
     if store._stamps:
         payload = dict(record.payload)
         payload["stamps"] = [*payload.get("stamps", ()), *store._stamps]
@@ -88,6 +90,19 @@ def ready(store: Store, item: Entry | Record | Interface) -> Record:
                 "and seed. Build it with Measurement.measured()."
             )
     return record
+
+
+def check_sealed(record: Record, place: str) -> None:
+    """Refuse a record whose content is not what its digest says.
+
+    Raises:
+        EvidenceError: names the record and ``place``.
+    """
+    if digest_of(record.kind, record.key, record.text) != record.digest:
+        raise EvidenceError(
+            f"{place}: {record.kind} {record.key} was altered: its digest does not follow from its "
+            "content. Run dreamcheck verify on the study it comes from."
+        )
 
 
 def _check_partition(store: Store, record: Record) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dreamcheck.errors import EvidenceError, GuardRefused, UsageError
-from dreamcheck.evidence.batch import conflict, same
+from dreamcheck.evidence.batch import check_sealed, conflict, same
 from dreamcheck.evidence.disk import telling_full
 from dreamcheck.evidence.leftovers import DATABASE
 from dreamcheck.evidence.protocol import FILE, differences
@@ -66,6 +66,7 @@ def merge(store: Store, others: Sequence[Path]) -> int:
         for source in sources:
             _check_mergeable(store, source)
             for record in source.records():
+                check_sealed(record, str(source.directory))
                 name = (record.kind, record.key)
                 known = seen.get(name) or store._stored(*name)
                 if known is not None and not same(known, record):

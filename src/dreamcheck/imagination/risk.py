@@ -27,7 +27,7 @@ from dreamcheck.imagination.targets import (
 )
 from dreamcheck.models.protocol import Readout
 from dreamcheck.streams import stream
-from dreamcheck.tasks.protocol import Policy, Task, Value
+from dreamcheck.tasks.protocol import Policy, Restartable, Task, Value
 
 ALGORITHM = "risk-1"
 """Version of this file's arithmetic; part of every measurement's key."""
@@ -226,7 +226,7 @@ class RiskProbe:
         truth = self.target.of_states(futures.frame_states[:, h.history :])
         if truth is None:
             return None, f"a {self.target.name} target of moved starts needs new frames"
-        if not hasattr(self.task, "with_state"):
+        if not isinstance(self.task, Restartable):
             return None, f"{self.task.name} cannot be restarted from a given state exactly"
         n, p = len(seeds), self.floor_samples
         start = futures.states[:, h.observed_steps]

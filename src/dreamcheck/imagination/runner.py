@@ -221,7 +221,7 @@ def open_loop(
     window = latents[:, -model.history_max :]
     first = h - window.shape[1]
     out = []
-    for step in range(k):
+    for _ in range(k):
         n = window.shape[1]
         end = first + n
         acts = actions[:, first:end]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,11 @@ from dreamcheck.diagnostics.viscore.meta.calibration import (
     fit_isotonic,
     frozen_error,
 )
+from dreamcheck.diagnostics.viscore.meta.planning_arms import (
+    Values,
+    ground_truth,
+    planning_values,
+)
 from dreamcheck.diagnostics.viscore.meta.pool import GRADED_TASKS, Pool
 from dreamcheck.diagnostics.viscore.meta.ranking import (
     pooled,
@@ -28,33 +33,14 @@ from dreamcheck.diagnostics.viscore.meta.ranking import (
 )
 from dreamcheck.diagnostics.viscore.meta.released import (
     METRICS,
-    PLANNERS,
     Released,
-    Row,
     number,
 )
-
-Values = dict[str, float | int | None]
+from dreamcheck.errors import UsageError
+from dreamcheck.reproduce.checks import Report, Tolerance, compare
 
 TAU_SWEEP = (55, 82, 110, 129)
 KNEE_NATS = {"pusht": 129.0, "reacher": 65.0, "tworoom": 59.0}
-UNSEEN_SHAPES = ("I", "L", "Z", "plus", "small_tee", "square")
-FRESH_SEEDS = (1025, 3014, 5976)
-OFFSETS = (25, 50, 75)
-ARM_GROUPS = {
-    "lewm_b128": "sig-128",
-    "viswm_b128": "vis-bs128",
-    "viswm_b256": "vis-bs256",
-    "viswm_b512": "vis-bs512",
-}
-TRAIN_SEEDS = (403, 46, 729)
-REWEIGHTED = {
-    "c0.5_s0.5_h2": "visreg_dmc_lambd4p5_c0p5_s0p5_h2p0_103329",
-    "c0.5_s2_h0.5": "visreg_dmc_lambd4p5_c0p5_s2p0_h0p5_103328",
-    "c1.5_s1.5_h0": "visreg_dmc_lambd4p5_c1p5_s1p5_h0p0_103330",
-    "c2_s0.5_h0.5": "visreg_dmc_lambd4p5_c2p0_s0p5_h0p5_103327",
-    "c1_s1_h1": "visreg_dmc_lambd4p5_102705",
-}
 MCEM_FAMILY = ("mcem", "madam", "ss")
 
 
@@ -73,7 +59,7 @@ def viscore_values(data: str | Path, *, resamples: int = NUM_RESAMPLES) -> Value
     out |= _frozen(released)
     out |= _tau_and_knees(released)
     out |= _table10(released)
-    out |= _planning(released)
+    out |= planning_values(released)
     out |= _labels(released)
     return {k: _plain(v) for k, v in out.items()}
 
@@ -187,6 +173,7 @@ def _tau_and_knees(released: Released) -> Values:
     for task, rows in everything.items():
         out[f"median_m_emp/{task}"] = float(np.median(rows.metric("m_emp")))
     cube = everything["cube"].metric("influence")
+    out["min_m_emp/cube"] = float(everything["cube"].metric("m_emp").min())
     out["influence_saturated_fraction/cube"] = float((cube >= 1.0).mean())
     out["influence_saturated_fraction/maze"] = float(
         (everything["maze"].metric("influence") >= 1.0).mean()
@@ -227,112 +214,6 @@ def _table10(released: Released) -> Values:
     return out
 
 
-def _mean_se(rates: Iterable[float], prefix: str) -> Values:
-    values = np.asarray(list(rates))
-    n = len(values)
-    return {
-        f"{prefix}/mean": float(values.mean()) if n else None,
-        f"{prefix}/se": float(values.std(ddof=1) / np.sqrt(n)) if n > 1 else None,
-        f"{prefix}/n": n,
-    }
-
-
-def _ground_truth(released: Released) -> list[Row]:
-    return [r for r in released.labels if r["source"] == "ground_truth"]
-
-
-def _peak(rows: list[Row]) -> tuple[int, float]:
-    """Epoch of the best seed-42 success at offset 25, ties to the later epoch; and that success."""
-    single = [
-        (number(r["success_rate"]), int(r["epoch"]))
-        for r in rows
-        if r["eval_seed"] == "42" and r["d"] == "25" and not r["task"].startswith("pushobj")
-    ]
-    best, epoch = max(single)
-    return epoch, best
-
-
-def _planning(released: Released) -> Values:
-    out: Values = {}
-    truth = _ground_truth(released)
-    given = {r["run"]: int(r["peak_epoch"]) for r in released.arms}
-    for arm, group in ARM_GROUPS.items():
-        pusht = [
-            r
-            for r in truth
-            if r["group"] == group
-            and r["env"] == "pusht"
-            and r["train_seed"] in {str(s) for s in TRAIN_SEEDS}
-        ]
-        unseen = {f"pushobj_{s}" for s in UNSEEN_SHAPES}
-        # The arms' runs are those that were ever tested on unseen shapes.
-        runs = sorted({r["run"] for r in pusht if r["task"] in unseen})
-        # Peak epochs as released where given (their tie rule is not uniform), else the only
-        # epoch at which the run met unseen shapes.
-        peak = {
-            run: given.get(
-                run, min(int(r["epoch"]) for r in pusht if r["run"] == run and r["task"] in unseen)
-            )
-            for run in runs
-        }
-        fresh = [r for r in pusht if r["run"] in peak and int(r["eval_seed"]) in FRESH_SEEDS]
-        for d in OFFSETS:
-            at_offset = [r for r in fresh if r["d"] == str(d)]
-            at_peak = [r for r in at_offset if int(r["epoch"]) == peak[r["run"]]]
-            tables = {
-                "ood": [r for r in at_peak if r["task"] in unseen],
-                "pusht": [r for r in at_peak if r["task"] == "pusht"],
-                "pushobj_T_epoch10": [
-                    r for r in at_offset if r["task"] == "pushobj_T" and r["epoch"] == "10"
-                ],
-                "ood_epoch10": [r for r in at_offset if r["task"] in unseen and r["epoch"] == "10"],
-            }
-            for table, rows in tables.items():
-                if rows:
-                    rates = [number(r["success_rate"]) for r in rows]
-                    out |= _mean_se(rates, f"planning/{table}/{arm}/d{d}")
-    out |= _short(truth)
-    for setting, run in REWEIGHTED.items():
-        _, best = _peak([r for r in truth if r["run"] == run])
-        out[f"planning/reacher_reweight/{setting}/peak_single_seed"] = best
-    return out
-
-
-def _short(truth: list[Row]) -> Values:
-    """Single-seed peaks and their fresh means, of three VIS-WM training runs per task."""
-    out: Values = {}
-    for task, env in {
-        "pusht": "pusht",
-        "reacher": "dmc",
-        "tworoom": "tworoom",
-        "cube": "ogb",
-    }.items():
-        rows = [
-            r
-            for r in truth
-            if r["group"] == "vis-bs128"
-            and r["env"] == env
-            and r["train_seed"] in {str(s) for s in TRAIN_SEEDS}
-            and r["d"] == "25"
-            and not r["task"].startswith("pushobj")
-        ]
-        peaks, fresh = [], []
-        for run in sorted({r["run"] for r in rows}):
-            mine = [r for r in rows if r["run"] == run]
-            epoch, best = _peak(mine)
-            peaks.append(best)
-            fresh += [
-                number(r["success_rate"])
-                for r in mine
-                if int(r["epoch"]) == epoch and int(r["eval_seed"]) in FRESH_SEEDS
-            ]
-        at = f"planning/short/viswm_b128/{task}"
-        out[f"{at}/single_seed_peak_mean"] = float(np.mean(peaks))
-        out[f"{at}/fresh_mean_at_peak"] = float(np.mean(fresh)) if fresh else None
-        out[f"{at}/fresh_n"] = len(fresh)
-    return out
-
-
 def _labels(released: Released) -> Values:
     """How label columns follow from the single evaluations."""
     by_cell: dict[tuple[str, int], dict[int, float]] = {}
@@ -341,7 +222,7 @@ def _labels(released: Released) -> Values:
             cell = by_cell.setdefault((r["run"], int(r["epoch"])), {})
             cell[int(r["eval_seed"])] = number(r["success_rate"])
     truth: dict[tuple[str, int], list[float]] = {}
-    for r in _ground_truth(released):
+    for r in ground_truth(released):
         if r["d"] == "25" and not r["task"].startswith("pushobj"):
             truth.setdefault((r["run"], int(r["epoch"])), []).append(number(r["success_rate"]))
 
@@ -377,3 +258,42 @@ def _labels(released: Released) -> Values:
         out[f"labels/{name}_not_in_success_labels"] = len(cells) - same
         out[f"labels/{name}_single_seed"] = single
     return out
+
+
+def reproduce_viscore(data: str | Path, *, resamples: int = NUM_RESAMPLES) -> Report:
+    """Recompute every released table and compare with ``expected.json`` where it lists a value.
+
+    Args:
+        data: the folder with the released CSV files and ``expected.json``.
+        resamples: of the cluster bootstrap; the published intervals used 2000.
+
+    Returns:
+        A report whose ``values`` hold every key, also those without a published value.
+
+    Raises:
+        UsageError: a file is missing or unreadable.
+    """
+    folder = Path(data)
+    values = viscore_values(folder, resamples=resamples)
+    try:
+        expected = json.loads((folder / "expected.json").read_text(encoding="utf-8"))["values"]
+    except (OSError, KeyError, json.JSONDecodeError) as e:
+        raise UsageError(
+            f"expected.json in {folder} cannot be read ({e}); without it there is nothing to "
+            "compare with."
+        ) from e
+    report = Report(title="VIScore released tables", values=dict(values))
+    for key, entry in expected.items():
+        if not resamples and "/ci95_" in key:
+            continue
+        reach = Tolerance(absolute=float(entry["abs_tol"]))
+        report.checks.append(
+            compare(key, entry["value"], values.get(key, "absent"), tolerance=reach)
+        )
+    report.notes.append(
+        "the frozen map is fitted on 472 rows as in the released code (fit472), and on the 137 "
+        "development rows as the paper says (fit137)"
+    )
+    if not resamples:
+        report.notes.append("intervals were left out (resamples = 0)")
+    return report

@@ -55,13 +55,16 @@ def holm_levels(p_values: Any, *, level: float = 0.05) -> np.ndarray:
 
     The i-th smallest is compared with level / (m - i); after the first that is not rejected,
     every later one keeps the level of that failure, so ``p <= level_i`` is exactly "rejected".
+    Equal p-values share the strictest of their levels, so that order decides nothing.
     """
     p = _p_values(p_values)
     order = np.argsort(p, kind="stable")
     levels = np.empty_like(p)
     failed_at: float | None = None
+    own = level / p.size
     for rank, index in enumerate(order):
-        own = level / (p.size - rank)
+        if rank == 0 or p[index] > p[order[rank - 1]]:
+            own = level / (p.size - rank)
         if failed_at is None and p[index] > own:
             failed_at = own
         levels[index] = own if failed_at is None else failed_at

@@ -101,7 +101,7 @@ def difference_paired_newcombe(counts: PairedCounts, *, confidence: float = 0.95
     above = (ua - pa) ** 2 - 2 * phi * (ua - pa) * (pb - lb) + (pb - lb) ** 2
     low = pa - pb - math.sqrt(max(0.0, below))
     high = pa - pb + math.sqrt(max(0.0, above))
-    return RateDifference(pa - pb, Interval(low, high), "paired Newcombe score")
+    return RateDifference((f - g) / n, Interval(low, high), "paired Newcombe score")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -173,3 +173,29 @@ def load_study(name: str, **overrides: Any) -> StudyConfig:
     except tomllib.TOMLDecodeError as e:
         raise UsageError(f"{name} is not valid TOML: {e}.") from e
     return study_from({**data, **{k: v for k, v in overrides.items() if v is not None}}, origin=name)
+
+
+def narrowed(
+    config: StudyConfig,
+    *,
+    specifications: Sequence[str] | None = None,
+    budget: int | None = None,
+) -> StudyConfig:
+    """The protocol with fewer searches, or another budget for each.
+
+    Raises:
+        UsageError: a specification that the protocol does not search.
+    """
+    searches = config.searches
+    if specifications:
+        known = [s.specification for s in searches]
+        for name in specifications:
+            if name not in known:
+                raise UsageError(
+                    f"the protocol does not search {name!r}; it searches {', '.join(known)}. "
+                    "Write a protocol of your own as a TOML file to search another one."
+                )
+        searches = tuple(s for s in searches if s.specification in specifications)
+    if budget is not None:
+        searches = tuple(s.model_copy(update={"budget": budget}) for s in searches)
+    return config.model_copy(update={"searches": searches})

@@ -156,7 +156,7 @@ class Measurer:
             return self.probe.rows(inputs, seeds)
         except DreamcheckError:
             raise
-        except Exception as e:  # noqa: BLE001  a simulator or model may raise anything
+        except Exception as e:  # a simulator or model may raise anything
             if len(pairs) == 1:
                 return [Row.failed(f"crash: {type(e).__name__}: {e}")]
             return [self._rows([pair])[0] for pair in pairs]

@@ -20,9 +20,9 @@ from dreamcheck.study.config import Search
 from dreamcheck.study.measuring import Aggregate
 from dreamcheck.study.selecting import (
     Anchors,
+    anchors_of,
     evaluations_of,
     hardness,
-    paper_anchors,
 )
 from dreamcheck.study.study import Study
 
@@ -40,7 +40,7 @@ def persist(study: Study, search: Search) -> dict[str, Any] | None:
     """
     if study.config.checks.anchors == 0:
         return None
-    anchors = paper_anchors(study, search)
+    anchors = anchors_of(study, search)
     if not anchors.top:
         return None
     controls = _matched(study, search, anchors)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from functools import lru_cache
 from typing import Any
+
+from threadpoolctl import ThreadpoolController
 
 from dreamcheck.discovery.methods import make_method
 from dreamcheck.discovery.parameters import SearchParameters, get_parameters
-from dreamcheck.discovery.search import Failure, Outcome, Score
+from dreamcheck.discovery.search import Failure, Method, Outcome, Score
 from dreamcheck.errors import UsageError
 from dreamcheck.evidence import Evaluation, SearchTrace, entry_of
 from dreamcheck.progress import Stage
@@ -67,7 +70,7 @@ def run_search(
         method, library, seed=restart, budget=search.budget, parameters=parameters
     )
     best = float("-inf")
-    while ids := engine.ask():
+    while ids := _propose(engine):
         outcome = evaluate(study, search, ids[0])
         engine.tell(ids, [outcome])
         if isinstance(outcome, Score):
@@ -98,6 +101,18 @@ def run_search(
             f"budget of {search.budget}; {method} evaluated all of them."
         )
     return trace
+
+
+def _propose(engine: Method) -> list[str]:
+    """The next query, with one BLAS thread: these matrices are small, and several threads only
+    wait for each other, most of all on a busy machine."""
+    with _blas().limit(limits=1, user_api="blas"):
+        return engine.ask()
+
+
+@lru_cache(maxsize=1)
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()
 
 
 def evaluate(study: Study, search: Search, input_id: str) -> Outcome:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dreamcheck.discovery.graph import Graph
 from dreamcheck.discovery.library import Library
 from dreamcheck.evidence import Evaluation, SearchTrace, entry_of
 from dreamcheck.streams import stream
@@ -65,6 +66,48 @@ def shortlist(traces: Iterable[SearchTrace], *, method: str, size: int) -> list[
     return sorted(best.items(), key=lambda item: (-item[1], item[0]))[:size]
 
 
+def diverse_shortlist(
+    traces: Iterable[SearchTrace], *, method: str, size: int, graph: Graph, library: Library
+) -> list[tuple[str, float]]:
+    """As ``shortlist``, but one input per basin: (id, largest score), score downwards.
+
+    An input that is one valid replacement away from a better one already listed is the same
+    failure seen twice: validating both spends seeds to learn one thing, and their neighbourhoods
+    would be one unit. Where too few basins were found, the best passed-over inputs fill up.
+
+    Source: spec/evidence.md sections 3 and 4 (ours; the paper's list is ``shortlist``).
+    """
+    ranked = shortlist(traces, method=method, size=len(library))
+    chosen: list[tuple[str, float]] = []
+    covered: set[int] = set()
+    passed: list[tuple[str, float]] = []
+    for i, score in ranked:
+        index = library.index(i)
+        if index in covered:
+            passed.append((i, score))
+            continue
+        chosen.append((i, score))
+        covered |= {index, *(int(j) for j in graph.replacements(index))}
+    chosen = chosen[:size]
+    return sorted(
+        [*chosen, *passed[: size - len(chosen)]], key=lambda item: (-item[1], item[0])
+    )
+
+
+def shortlisted(study: Study, search: Search, *, size: int) -> list[tuple[str, float]]:
+    """What a search hands to the checks: the paper's list in paper mode, else one per basin."""
+    traces = traces_of(study, search)
+    if study.config.mode == "paper":
+        return shortlist(traces, method=search.primary, size=size)
+    return diverse_shortlist(
+        traces,
+        method=search.primary,
+        size=size,
+        graph=study.graph(search),
+        library=study.library(search),
+    )
+
+
 def random_inputs(
     library: Library, *, size: int, root_seed: int, role: str, without: Iterable[str] = ()
 ) -> list[str]:
@@ -75,10 +118,11 @@ def random_inputs(
     return library.ids(chosen)
 
 
-def paper_anchors(study: Study, search: Search) -> Anchors:
-    """The paper's anchor groups.
+def anchors_of(study: Study, search: Search) -> Anchors:
+    """The anchor groups of the neighbourhood test.
 
-    top: the best candidate of each restart of the primary method, merged, the best unique ones.
+    top: the shortlist of the primary method (in paper mode the best unique candidates of its
+        restarts, in default mode one per basin).
     mid: the central entries of all evaluated inputs sorted by score, stable in source order.
     random: from the library without the top sets of BasinLens and GP-UCB and the mid group.
 
@@ -87,7 +131,7 @@ def paper_anchors(study: Study, search: Search) -> Anchors:
     size = study.config.checks.anchors
     traces = traces_of(study, search)
     library = study.library(search)
-    top = [i for i, _ in shortlist(traces, method=search.primary, size=size)]
+    top = [i for i, _ in shortlisted(study, search, size=size)]
     evaluated = evaluations_of(study, search)
     scored = [(i, e.score) for i, e in evaluated.items() if e.score is not None]
     ranked = [i for i, _ in sorted(scored, key=lambda item: -item[1]) if i not in top]

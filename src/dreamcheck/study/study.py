@@ -19,7 +19,13 @@ from dreamcheck.imagination.futures import Horizons
 from dreamcheck.imagination.risk import RiskProbe
 from dreamcheck.imagination.runner import Runner
 from dreamcheck.imagination.support import Support
-from dreamcheck.imagination.targets import LatentTarget, PixelTarget, StateTarget, Target
+from dreamcheck.imagination.targets import (
+    LatentTarget,
+    PixelTarget,
+    StateTarget,
+    Target,
+    loss_unit,
+)
 from dreamcheck.models.protocol import Readout, WorldModel
 from dreamcheck.progress import Progress
 from dreamcheck.study.config import Search, StudyConfig
@@ -71,7 +77,40 @@ class Study:
             floor_samples=config.floor_samples,
         )
         self.measurer = Measurer(store, self.probe)
+        self.keep("subject", self.interface, self._subject(runner))
         self._libraries: dict[str, Library] = {}
+
+    def _subject(self, runner: Runner) -> dict[str, Any]:
+        """What is tested, how it is driven and read: for the report's protocol section."""
+        model, task, readout = self.bench.model, self.bench.task, self.bench.readout
+        horizons = self.probe.horizons
+        return {
+            "model": self.config.model,
+            "identity": model.identity,
+            "latent": {"kind": model.latent.kind, "shape": list(model.latent.shape)},
+            "conventions": model.conventions.model_dump(),
+            "task": task.name,
+            "task_version": task.version,
+            "package_version": task.package_version,
+            "policy": self.config.policy.model_dump(),
+            "history": horizons.history,
+            "forecast": horizons.forecast,
+            "frameskip": horizons.frameskip,
+            "steps": horizons.steps,
+            "target": self.probe.target.name,
+            "unit": loss_unit(self.probe.target.unit, self.probe.discrepancy),
+            "interface": self.interface,
+            "readout": None
+            if readout is None
+            else {
+                "columns": [[c.name, c.unit] for c in readout.columns],
+                "heldout_mae": readout.heldout_mae,
+                "mean_mae": float(np.mean(readout.heldout_mae)),
+            },
+            "support_rows": None if self.bench.support is None else len(self.bench.support.states),
+            "deterministic": getattr(task, "deterministic", None),
+            "numerics": runner.profile,
+        }
 
     @classmethod
     def at(

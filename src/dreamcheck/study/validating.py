@@ -12,10 +12,11 @@ from dreamcheck.evidence import Validation
 from dreamcheck.stats import Verdict, decide
 from dreamcheck.study.config import Search
 from dreamcheck.study.measuring import CONTROL, Aggregate
-from dreamcheck.study.selecting import random_inputs, shortlist, traces_of
+from dreamcheck.study.selecting import random_inputs, shortlisted
 from dreamcheck.study.study import Study
 
 Group = Literal["shortlist", "random-shortlist", "reference", "default-reset"]
+JUDGED: tuple[Group, ...] = ("shortlist", "random-shortlist")
 
 TOLERANCE_SHARE = 0.25
 CLAIM_SHARE = 0.3
@@ -34,7 +35,7 @@ def validate(study: Study, search: Search) -> list[dict[str, Any]]:
     """
     checks = study.config.checks
     library = study.library(search)
-    chosen = shortlist(traces_of(study, search), method=search.primary, size=checks.top_k)
+    chosen = shortlisted(study, search, size=checks.top_k)
     if not chosen:
         study.progress.say(f"{search.specification}: every query failed; nothing to validate.")
         return []
@@ -94,8 +95,8 @@ def _verdicts(
     statistic = study.statistic
     out: dict[str, Verdict] = {}
     together = {**measured["shortlist"], **measured["random-shortlist"]}
-    for group in ("shortlist", "random-shortlist"):
-        members = {i: losses(together[i]) for i in measured[group]}  # type: ignore[index]
+    for group in JUDGED:
+        members = {i: losses(together[i]) for i in measured[group]}
         if not members:
             continue
         for verdict in decide(
@@ -157,8 +158,8 @@ def _findings(
     references = [a for a in measured["reference"].values() if a.risk is not None]
     usual = _median([relative(a) for a in references])
     findings = []
-    for group in ("shortlist", "random-shortlist"):
-        for rank, (input_id, a) in enumerate(measured[group].items()):  # type: ignore[index]
+    for group in JUDGED:
+        for rank, (input_id, a) in enumerate(measured[group].items()):
             verdict, over = verdicts[input_id], excess[input_id]
             readout = a.activity.get("readout_error")
             trusted, why = readout_trusted(study, a)
@@ -243,14 +244,14 @@ def readout_trusted(study: Study, a: Aggregate) -> tuple[bool, str]:
     return True, f"the probe's held-out error is {error:.2f} {unit}"
 
 
-def seed_share(measured: Mapping[Group, Mapping[str, Aggregate]], group: str) -> float | None:
+def seed_share(measured: Mapping[Group, Mapping[str, Aggregate]], group: Group) -> float | None:
     """Share of the losses' variance that lies between inputs rather than between seeds.
 
     Over the group's complete inputs; None for fewer than two, or where nothing varies.
     """
     rows = [
         [v for v in a.losses if v is not None]
-        for a in measured[group].values()  # type: ignore[index]
+        for a in measured[group].values()
         if a.risk is not None
     ]
     if len(rows) < 2:

@@ -119,11 +119,49 @@ class Task(Protocol):
 
 
 @runtime_checkable
+class Restartable(Protocol):
+    """A task whose state can be set exactly: sensitivity floors and nearest frames need it."""
+
+    def with_state(self, state: State, values: np.ndarray) -> State:
+        """The same episodes with the state columns set to ``values`` [B, len(columns)]."""
+        ...
+
+
+@runtime_checkable
+class MakesPolicies(Protocol):
+    """A task that makes its own behaviour policies by name; studies need it.
+
+    Two plain attributes are read where a task has them: ``tolerance`` (success tolerance in the
+    columns' unit, for the readout check) and ``deterministic`` (nothing is drawn after the reset).
+    """
+
+    def make_policy(self, name: str, **parameters: float) -> Policy:
+        """The policy of that name."""
+        ...
+
+
+@runtime_checkable
+class Backdrop(Protocol):
+    """A task that can show its arena without an agent, for maps in reports."""
+
+    def backdrop(self) -> np.ndarray:
+        """uint8 [3, s, s]."""
+        ...
+
+
+@runtime_checkable
 class Policy(Protocol):
     """A behaviour policy. Its randomness comes from one stream per row."""
 
-    name: str
-    digest: str
+    @property
+    def name(self) -> str:
+        """What records call it."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of everything its behaviour depends on."""
+        ...
 
     def act(self, observation: Mapping[str, np.ndarray], rngs: RowStreams) -> np.ndarray:
         """{"state": [B, S], "goal": [B, G], ...} -> raw actions [B, A] inside the action box."""

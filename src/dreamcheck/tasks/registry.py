@@ -20,10 +20,25 @@ ENTRY_POINTS = "dreamcheck.tasks"
 BUILT_IN = {"tworoom": "dreamcheck.tasks.tworoom:TwoRoom"}
 """Tasks that come with Dreamcheck: name -> "module:factory"."""
 
-_MEMBERS = (
-    "name version package_version action_box columns sizes spec_names reset prefix rules step "
-    "observe goal_observation distance succeeded measure branch"
-).split()
+_MEMBERS = [
+    "name",
+    "version",
+    "package_version",
+    "action_box",
+    "columns",
+    "sizes",
+    "spec_names",
+    "reset",
+    "prefix",
+    "rules",
+    "step",
+    "observe",
+    "goal_observation",
+    "distance",
+    "succeeded",
+    "measure",
+    "branch",
+]
 
 
 @dataclass(frozen=True, slots=True)

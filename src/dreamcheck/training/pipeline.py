@@ -2,57 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from dreamcheck.data.episodes import ArrayEpisodes, Split, split_episodes
+from dreamcheck import __version__
 from dreamcheck.data.windows import Windows
 from dreamcheck.digest import digest
-from dreamcheck.models.conventions import Conventions
-from dreamcheck.models.lewm_model import fit_action_statistics
+from dreamcheck.imagination.runner import Runner
+from dreamcheck.models.checkpoint import save_checkpoint, write_json
+from dreamcheck.models.lewm import count_parameters
+from dreamcheck.models.lewm_model import LeWM
+from dreamcheck.training.assess import (
+    fit_probes,
+    measure_forecasts,
+    recalibrate_network,
+    support_reference,
+)
+from dreamcheck.training.card import card_text, check_floors
 from dreamcheck.training.loop import Training, autocast_dtype
 from dreamcheck.training.progress import LineProgress, Progress
+from dreamcheck.training.prepare import Prepared, prepare
 from dreamcheck.training.recipe import Recipe, load_recipe
-from dreamcheck.training.record import policy_of, record_episodes, task_of
+from dreamcheck.training.record import policy_of, task_of
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """Recorded data, split by episode, and the conventions fitted on its training part."""
-
-    episodes: ArrayEpisodes
-    digest: str
-    split: Split
-    conventions: Conventions
-    nan_action_rows: int
-
-
-def prepare(recipe: Recipe, *, progress: Progress | None = None) -> Prepared:
-    """The recipe's episodes, made with the simulator, and what training needs to read them."""
-    episodes = record_episodes(
-        task_of(recipe.data),
-        policy_of(recipe.data),
-        env_seeds=recipe.data.first_env_seed + np.arange(recipe.data.episodes),
-        steps=recipe.data.steps,
-        image_size=recipe.data.image_size,
-        root_seed=recipe.seed,
-        progress=progress,
-    )
-    split = split_episodes(episodes, heldout=recipe.data.heldout, seed=recipe.seed)
-    mean, std, nan_rows = fit_action_statistics([episodes.actions(int(e)) for e in split.train])
-    conventions = Conventions(
-        image_size=recipe.model.image_size,
-        frameskip=recipe.data.frameskip,
-        action_dim=len(mean),
-        action_mean=mean,
-        action_std=std,
-        history=recipe.model.history,
-    )
-    return Prepared(episodes, episodes.digest, split, conventions, nan_rows)
+STATE_FOLDER = ".training"
 
 
 def training_fingerprint(recipe: Recipe, data_digest: str) -> str:
@@ -71,6 +49,19 @@ def training_fingerprint(recipe: Recipe, data_digest: str) -> str:
     )
 
 
+@dataclass(frozen=True)
+class TrainResult:
+    """A finished training.
+
+    path: the checkpoint folder. card: what card.json holds. floors_met: whether it may ship.
+    """
+
+    path: Path
+    model: LeWM
+    card: dict[str, Any]
+    floors_met: bool
+
+
 def train_preset(
     name_or_path: str | Path,
     out: str | Path,
@@ -79,26 +70,191 @@ def train_preset(
     threads: int = 2,
     progress: Progress | None = None,
     **overrides: Any,
-) -> Training:
+) -> TrainResult:
+    """Record data, train, recalibrate, measure, and write a checkpoint with its model card.
+
+    Kill it at any point and call it again: training continues from the last saved step, and the
+    result equals that of a run that was never stopped.
+
+    Args:
+        name_or_path: a preset's name or a TOML recipe.
+        out: the checkpoint folder; the training state is kept in its ``.training`` folder.
+        resume: continue a saved state; False sets it aside and starts over.
+        threads: of torch; part of what a resumed run must share.
+        overrides: recipe values to replace, as ``load_recipe`` takes them.
+
+    Raises:
+        UsageError: a recipe that cannot be used.
+        EvidenceError: a saved state of another recipe, data, torch or thread count; or divergence.
+    """
     progress = progress or LineProgress()
-    torch.set_num_threads(threads)
     recipe = load_recipe(name_or_path, **overrides)
     out = Path(out)
-    prepared = prepare(recipe, progress=progress)
+    threads_before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        began = time.monotonic(), time.process_time()
+        prepared = prepare(recipe, progress=progress)
+        training = start_training(recipe, prepared, out)
+        if resume:
+            training.load()
+        else:
+            _set_aside(training.state_path)
+        recorded = time.monotonic() - began[0], time.process_time() - began[1]
+        training.run(progress=progress)
+        return finish(recipe, prepared, training, out, recorded=recorded, progress=progress)
+    finally:
+        torch.set_num_threads(threads_before)
+
+
+def start_training(recipe: Recipe, prepared: Prepared, out: Path) -> Training:
+    """The training at its first step, on the training episodes."""
     windows = Windows(
         prepared.episodes,
         num_frames=recipe.model.history + 1,
         frameskip=recipe.data.frameskip,
         subset=prepared.split.train,
     )
-    training = Training(
+    return Training(
         recipe,
         windows,
         prepared.conventions,
-        state_path=out / ".training" / "state.safetensors",
+        state_path=out / STATE_FOLDER / "state.safetensors",
         fingerprint=training_fingerprint(recipe, prepared.digest),
     )
-    if resume:
-        training.load()
-    training.run(progress=progress)
-    return training
+
+
+def _set_aside(state: Path | None) -> None:
+    if state is not None and state.exists():
+        kept = state.with_name(f"state.set-aside-{int(time.time())}.safetensors")
+        state.rename(kept)
+
+
+def finish(
+    recipe: Recipe,
+    prepared: Prepared,
+    training: Training,
+    out: Path,
+    *,
+    recorded: tuple[float, float] = (0.0, 0.0),
+    progress: Progress | None = None,
+) -> TrainResult:
+    """Recalibrate, measure on held-out episodes, and write everything that ships.
+
+    recorded: wall and CPU seconds spent on the data, for the card.
+    """
+    progress = progress or LineProgress()
+    began = time.monotonic(), time.process_time()
+    progress.start("measuring", 5)
+    gap = recalibrate_network(recipe, prepared, training)
+    progress.advance(1, f"mode gap {gap['before']:.3f} -> {gap['after']:.3f}")
+    model = LeWM(training.net, prepared.conventions)
+    runner = Runner(model, tile=128)
+    probes, probe_card = fit_probes(recipe, prepared, runner)
+    progress.advance(2, f"probe R2 {probe_card['headline_r2']:.4f}")
+    one_step, open_loop = measure_forecasts(recipe, prepared, runner, probes["a"])
+    progress.advance(3, f"one step {one_step['ratio']:.4f} of frozen world")
+    support, latent = support_reference(recipe, prepared, runner)
+    progress.advance(4)
+    card = {
+        "name": recipe.name,
+        "seed": recipe.seed,
+        "parameters": count_parameters(training.net),
+        "model_identity": model.identity,
+        "recipe_digest": recipe.digest,
+        "dreamcheck": __version__,
+        "torch": str(torch.__version__),
+        "instruction_set": torch.backends.cpu.get_cpu_capability(),
+        "data": _data_card(recipe, prepared),
+        "training": _training_card(recipe, training),
+        "latent": latent,
+        "probes": probe_card,
+        "one_step": one_step,
+        "open_loop": open_loop,
+        "mode_gap": gap,
+    }
+    save_checkpoint(
+        out,
+        training.net,
+        prepared.conventions,
+        training={
+            "recipe": recipe.model_dump(mode="json"),
+            "recipe_digest": recipe.digest,
+            "data_digest": prepared.digest,
+            "torch": str(torch.__version__),
+            "dreamcheck": __version__,
+            "steps": training.step,
+            "batchnorm": f"precise, {gap['batches']} training batches",
+        },
+    )
+    for probe in probes.values():
+        probe.save(out)
+    support.save(out)
+    now = time.monotonic(), time.process_time()
+    card["training"]["wall_s"] = training.wall_s + recorded[0] + now[0] - began[0]
+    card["training"]["cpu_s"] = training.cpu_s + recorded[1] + now[1] - began[1]
+    card["training"]["optimising_wall_s"] = training.wall_s
+    checks = check_floors(
+        recipe.floors,
+        probe_r2=probe_card["headline_r2"],
+        one_step_ratio=one_step["ratio"],
+        mode_gap=gap["after"],
+        size_mb=folder_size_mb(out) + 0.02,  # the card itself, which is not written yet
+    )
+    card["floors"] = [asdict(c) for c in checks]
+    write_json(out / "card.json", card)
+    (out / "card.md").write_text(card_text(card), encoding="utf-8")
+    progress.advance(5)
+    progress.finish()
+    return TrainResult(
+        path=out, model=model, card=card, floors_met=all(c.met for c in checks)
+    )
+
+
+def folder_size_mb(folder: Path) -> float:
+    """Bytes of the files that ship, in millions; a card of an earlier run is not counted."""
+    return (
+        sum(
+            p.stat().st_size
+            for p in folder.iterdir()
+            if p.is_file() and p.name not in ("card.json", "card.md")
+        )
+        / 1e6
+    )
+
+
+def _data_card(recipe: Recipe, prepared: Prepared) -> dict[str, Any]:
+    data = recipe.data
+    last = data.first_env_seed + data.episodes - 1
+    return {
+        "task": data.task,
+        "policy": data.policy,
+        "policy_digest": policy_of(data).digest,
+        "task_version": task_of(data).version,
+        "episodes": data.episodes,
+        "steps": data.steps,
+        "image_size": data.image_size,
+        "frameskip": data.frameskip,
+        "env_seeds": f"{data.first_env_seed} to {last}",
+        "digest": prepared.digest,
+        "train_episodes": len(prepared.split.train),
+        "heldout_episodes": len(prepared.split.heldout),
+        "action_mean": list(prepared.conventions.action_mean),
+        "action_std": list(prepared.conventions.action_std),
+        "nan_action_rows": prepared.nan_action_rows,
+    }
+
+
+def _training_card(recipe: Recipe, training: Training) -> dict[str, Any]:
+    return {
+        "regulariser": recipe.objective.regulariser,
+        "regulariser_weight": recipe.objective.weight,
+        "directions": recipe.objective.directions,
+        "steps": training.step,
+        "batch": recipe.optimiser.batch,
+        "frames_per_clip": recipe.model.history + 1,
+        "learning_rate": recipe.optimiser.learning_rate,
+        "precision": "bfloat16 autocast" if training.dtype else "float32",
+        "threads": torch.get_num_threads(),
+        "fingerprint": training.fingerprint,
+    }

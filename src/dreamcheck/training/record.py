@@ -7,7 +7,7 @@ import numpy as np
 from dreamcheck.data.episodes import ArrayEpisodes
 from dreamcheck.errors import UsageError
 from dreamcheck.streams import RowStreams
-from dreamcheck.tasks.protocol import Policy, Task
+from dreamcheck.tasks.protocol import Policy, Task, Value
 from dreamcheck.training.progress import Progress, Silent
 from dreamcheck.training.recipe import DataRecipe
 
@@ -89,3 +89,11 @@ def record_episodes(
         columns=task.columns,
         extra={"goal": goals.reshape(-1, *goals.shape[2:])},
     )
+
+
+def constants_of(recipe: DataRecipe) -> dict[str, Value]:
+    """Task coordinates that default resets never vary, with the value they have."""
+    from dreamcheck.tasks.tworoom.parameters import FACTORS
+
+    task_of(recipe)
+    return {name: factor.initial for name, factor in FACTORS.items()}

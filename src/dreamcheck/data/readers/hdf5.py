@@ -9,6 +9,7 @@ Source: spec/ecosystem-swm.md ("Data files").
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,10 +40,8 @@ def _h5py() -> Any:
             "reading HDF5 needs h5py: pip install 'dreamcheck[data]' (h5py and hdf5plugin)."
         ) from None
     # Registers the filters; files without Blosc can be read without it.
-    try:
+    with contextlib.suppress(ImportError):
         import hdf5plugin  # noqa: F401
-    except ImportError:
-        pass
     return h5py
 
 

@@ -127,7 +127,7 @@ def open_lance(path: str | Path, mapping: ColumnMapping | None = None) -> TableE
         table, lengths=lengths, offsets=offsets, mapping=mapping, hidden=(name,)
     )
     told = ["numbers are stored as float32"]
-    if episodes.has_frames:
+    if episodes.has_pixels:
         told.append("pictures are JPEG (lossy: up to 9 of 255 at quality 95)")
     episodes.notes = (*told, *episodes.notes)
     return episodes

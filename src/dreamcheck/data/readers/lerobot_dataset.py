@@ -49,7 +49,9 @@ class LeRobotTable:
                 self._infos[name] = ColumnInfo(size, np.dtype(np.uint8))
             elif kind != "string":
                 self._infos[name] = ColumnInfo(() if shape == (1,) else shape, np.dtype(kind))
-        self.cameras = tuple(n for n, i in self._infos.items() if i.dtype == np.uint8 and len(i.shape) == 3)
+        self.cameras = tuple(
+            n for n, i in self._infos.items() if i.dtype == np.uint8 and len(i.shape) == 3
+        )
 
     @functools.cached_property
     def digest(self) -> str:

@@ -9,9 +9,7 @@ from dreamcheck.data.readers.mapping import ColumnMapping, read_mapping
 from dreamcheck.errors import UsageError
 
 
-def open_episodes(
-    path: str | Path, mapping: ColumnMapping | str | Path | None = None
-) -> Episodes:
+def open_episodes(path: str | Path, mapping: ColumnMapping | str | Path | None = None) -> Episodes:
     """Recorded episodes at a path: HDF5, a folder of NPZ episodes, Lance or LeRobot.
 
     Args:

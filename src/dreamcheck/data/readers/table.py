@@ -51,7 +51,9 @@ class Table(Protocol):
         ...
 
 
-def pick(given: str | None, usual: Sequence[str], columns: Mapping[str, Any], what: str, source: str) -> str:
+def pick(
+    given: str | None, usual: Sequence[str], columns: Mapping[str, Any], what: str, source: str
+) -> str:
     """The column that is meant: the mapped one, else the first usual name that exists.
 
     Raises:
@@ -69,7 +71,7 @@ def pick(given: str | None, usual: Sequence[str], columns: Mapping[str, Any], wh
     raise UsageError(
         f"{source} has no column for {what} (looked for {', '.join(usual)}); it has "
         f"{', '.join(sorted(columns))}. Name it in a mapping file: --columns columns.toml with "
-        f"{what} = \"<column>\"."
+        f'{what} = "<column>".'
     )
 
 
@@ -98,7 +100,9 @@ def as_frames(values: np.ndarray, layout: str, source: str) -> np.ndarray:
     if values.ndim == 3:
         values, layout = values[..., None], "hwc"
     if values.ndim != 4:
-        raise UsageError(f"{source}: one frame has shape {values.shape[1:]}; H x W x 3 is expected.")
+        raise UsageError(
+            f"{source}: one frame has shape {values.shape[1:]}; H x W x 3 is expected."
+        )
     if layout == "auto":
         last, first = values.shape[3] in (1, 3), values.shape[1] in (1, 3)
         if last == first:
@@ -129,7 +133,7 @@ class LazyExtra(Mapping[str, np.ndarray]):
             raise KeyError(name)
         if name not in self._read:
             self._read[name] = np.concatenate(
-                [self._episodes.column(name, e) for e in range(len(self._episodes.lengths))]
+                [self._episodes.extra_of(name, e) for e in range(len(self._episodes.lengths))]
             )
         return self._read[name]
 
@@ -170,7 +174,9 @@ class TableEpisodes:
         self._infos = infos
         self._action = pick(mapping.action, ACTION_NAMES, infos, "action", self.source)
         self._pixels: str | None = None
-        if mapping.pixels is not None or any(n in infos and _is_picture(infos[n]) for n in PIXEL_NAMES):
+        if mapping.pixels is not None or any(
+            n in infos and _is_picture(infos[n]) for n in PIXEL_NAMES
+        ):
             usual = [n for n in PIXEL_NAMES if n in infos and _is_picture(infos[n])]
             self._pixels = pick(mapping.pixels, usual, infos, "pixels", self.source)
         else:
@@ -242,10 +248,10 @@ class TableEpisodes:
                     f"{self.source}: the last action of episode {odd[0]} is {last[odd[0]].tolist()}, "
                     "not NaN: no frame follows it. The mapping says refuse."
                 )
-            notes.append(self._dropped(len(odd), n, first_nan))
+            notes.append(self._dropped(len(odd), n))
         self.notes = tuple(notes)
 
-    def _dropped(self, odd: int, n: int, first_nan: np.ndarray) -> str:
+    def _dropped(self, odd: int, n: int) -> str:
         text = (
             f"the last action of {odd} of {n} episodes is a number although no frame follows it; "
             "it was dropped"
@@ -258,9 +264,7 @@ class TableEpisodes:
                 "without their reset frame and put the first action last (its later versions do "
                 "not)"
             )
-        if starts is None:
-            return f"{text} (stable-worldmodel 0.1.1 puts the episode's first action there)"
-        return text
+        return f"{text} (stable-worldmodel 0.1.1 puts the episode's first action there)"
 
     @property
     def lengths(self) -> np.ndarray:
@@ -275,7 +279,7 @@ class TableEpisodes:
         return digest([self.table.digest, self.mapping.model_dump(mode="json")])
 
     @property
-    def has_frames(self) -> bool:
+    def has_pixels(self) -> bool:
         """Whether there are pictures."""
         return self._pixels is not None
 
@@ -289,7 +293,7 @@ class TableEpisodes:
         start = int(self._offsets[e])
         return start, start + int(self._lengths[e])
 
-    def column(self, name: str, e: int) -> np.ndarray:
+    def extra_of(self, name: str, e: int) -> np.ndarray:
         """One episode's entries of any column, as recorded."""
         start, stop = self._episode(e)
         values = self.table.rows(name, start, stop)

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from dreamcheck.errors import Abstention
 from dreamcheck.imagination.runner import MIN_TILE, frozen, open_loop
+from dreamcheck.models.lewm_model import LeWM
 from dreamcheck.models.protocol import WorldModel, plan_space
+from dreamcheck.planning.lewm_rollout import LeWMRollout
 
 Reduce = Callable[[Tensor, Tensor], Tensor]
 """Predictions of a batch [b, K, *shape] and its row numbers [b] -> what is kept of them."""
@@ -39,6 +41,12 @@ class Forecaster:
         self.generic = generic
         self.bfloat16 = bfloat16
         self.projection = projection
+        # A LeWM's own network is driven without recomputing anything; other models by their
+        # ``rollout`` or ``predict``, under autocast when bfloat16 is asked for.
+        self._path: LeWMRollout | None = None
+        if isinstance(model, LeWM) and not generic:
+            dtype = torch.bfloat16 if bfloat16 else torch.float32
+            self._path = LeWMRollout(model.module, dtype=dtype)
         self.num_predictions = 0
 
     def points(self, latents: Tensor) -> Tensor:
@@ -85,15 +93,21 @@ class Forecaster:
                 if short > 0:
                     z = torch.cat([z, z[:1].expand(short, *z.shape[1:])])
                     a = torch.cat([a, a[:1].expand(short, *a.shape[1:])])
-                with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.bfloat16):
-                    future = open_loop(
-                        self.model, z, self.model.embed_actions(a), generic=self.generic
-                    )
+                future = self._future(z, a)
                 steps = blocks.shape[1] - context.shape[1] + 1
                 self.num_predictions += (stop - start) * steps
                 rows = torch.arange(start, stop)
                 out.append(reduce(future[: stop - start].float(), rows).float().cpu())
         return torch.cat(out)
+
+    def _future(self, latents: Tensor, blocks: Tensor) -> Tensor:
+        """[b, h, *shape], [b, h - 1 + K, A] -> [b, K, *shape]."""
+        if self._path is not None:
+            return self._path.rollout(latents, self.model.embed_actions(blocks))
+        kind = self.model.device.type
+        with torch.autocast(kind, dtype=torch.bfloat16, enabled=self.bfloat16):
+            actions = self.model.embed_actions(blocks)
+            return open_loop(self.model, latents, actions, generic=self.generic)
 
 
 def windows(array: np.ndarray, starts: np.ndarray, length: int) -> np.ndarray:

@@ -14,6 +14,7 @@ from dreamcheck.diagnostics.viscore.influence import anchor_rows
 from dreamcheck.diagnostics.viscore.probe import Probe
 from dreamcheck.diagnostics.viscore.rollouts import Forecaster, windows
 from dreamcheck.diagnostics.viscore.search import (
+    NUM_ELITES,
     Found,
     Noise,
     ProbeName,
@@ -68,23 +69,71 @@ def planning_problem(
     return anchors, first, goals, recorded
 
 
-def make_cost(forecaster: Forecaster, first: Tensor, goals: Tensor) -> Callable[[Tensor], Tensor]:
-    """Squared distance between the planning rollout's end and the goal, for plans
-    [anchors, n, H, A] -> [anchors, n]; all anchors in full batches."""
+class PlanCost:
+    """Squared distance between the planning rollout's end and the anchor's goal.
 
-    def cost(plans: Tensor) -> Tensor:
+    Args:
+        first: [anchors, *shape] latents. goals: [anchors, P].
+    """
+
+    def __init__(self, forecaster: Forecaster, first: Tensor, goals: Tensor) -> None:
+        self._forecaster, self._first, self._goals = forecaster, first, goals
+
+    def __call__(self, plans: Tensor) -> Tensor:
+        """[anchors, n, H, A] -> [anchors, n]; all anchors in full batches."""
         anchors, n = plans.shape[:2]
-        start = first.repeat_interleave(n, dim=0)
-        ends = forecaster.terminal(start, plans.reshape(anchors * n, *plans.shape[2:]))
-        return ((ends.reshape(anchors, n, -1) - goals.unsqueeze(1)) ** 2).sum(dim=2)
+        index = torch.arange(anchors).repeat_interleave(n)
+        return self.rows(plans.reshape(anchors * n, *plans.shape[2:]), index).reshape(anchors, n)
 
-    return cost
+    def rows(self, plans: Tensor, anchors: Tensor) -> Tensor:
+        """[m, H, A] plans of the anchors [m] -> [m]."""
+        ends = self._forecaster.terminal(self._first[anchors], plans)
+        return ((ends - self._goals[anchors]) ** 2).sum(dim=1)
+
+
+class ScreenedCost:
+    """Costs in a lower precision, exact where the elite set could hang on it.
+
+    In every call at least 32 plans, evenly over the anchors, are scored both ways; the margin is
+    the 99.9th percentile of the difference. Plans within twice the margin of their anchor's elite
+    boundary are scored exactly; when those are more than half, all are.
+
+    rescored: share of plans scored exactly, per call.
+    """
+
+    def __init__(self, cheap: PlanCost, exact: PlanCost) -> None:
+        self._cheap, self._exact = cheap, exact
+        self.rescored: list[float] = []
+
+    def __call__(self, plans: Tensor) -> Tensor:
+        """[anchors, n, H, A] -> [anchors, n]."""
+        anchors, n = plans.shape[:2]
+        costs = self._cheap(plans)
+        both = min(n, max(1, -(-32 // anchors)))
+        checked = self._exact(plans[:, :both])
+        margin = torch.quantile((checked - costs[:, :both]).abs().flatten(), 0.999)
+        costs[:, :both] = checked
+        ordered = costs.sort(dim=1).values
+        edge = ordered[:, NUM_ELITES - 1 : NUM_ELITES + 1].mean(dim=1, keepdim=True)
+        # Twice: the boundary is as uncertain as the plan that is compared with it.
+        doubtful = (costs - edge).abs() <= 2 * margin
+        doubtful[:, :both] = False
+        share = float(doubtful.float().mean())
+        if not share <= 0.5 or not bool(torch.isfinite(margin)):
+            self.rescored.append(1.0)
+            return self._exact(plans)
+        where = doubtful.nonzero()
+        if len(where):
+            rows, columns = where[:, 0], where[:, 1]
+            costs[rows, columns] = self._exact.rows(plans[rows, columns], rows)
+        self.rescored.append(share + both / n)
+        return costs
 
 
 def make_grad_cost(
     forecaster: Forecaster, first: Tensor, goals: Tensor
 ) -> Callable[[Tensor], Tensor]:
-    """Like ``make_cost`` but differentiable, through ``predict`` alone, in batches.
+    """Like ``PlanCost`` but differentiable, through ``predict`` alone, in batches.
 
     The batches' graphs are held together until backward; memory grows with anchors × starts.
 
@@ -144,7 +193,7 @@ def planning_gaps(
     anchors, first, goals, recorded = planning_problem(
         probe, bank, history=history, horizon=horizon
     )
-    cost = make_cost(forecaster, first, goals)
+    cost = PlanCost(forecaster, first, goals)
     found = _search(search, screen or forecaster, forecaster, first, goals, recorded, noise)
     both = cost(torch.stack([recorded, found.plans], dim=1))
     gaps = (both[:, 0] - both[:, 1]).double().numpy()
@@ -174,7 +223,10 @@ def _search(
     noise: Noise,
 ) -> Found:
     if search == "mini-cem":
-        return mini_cem(make_cost(sampler, first, goals), recorded, noise)
+        cost = PlanCost(sampler, first, goals)
+        if sampler is exact:
+            return mini_cem(cost, recorded, noise)
+        return mini_cem(ScreenedCost(cost, PlanCost(exact, first, goals)), recorded, noise)
     if exact.model.history_min > 1:
         raise Abstention(
             f"the predictor needs at least {exact.model.history_min} latents, but a planner "

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from dreamcheck.errors import CheckpointError
-from dreamcheck.models.importing.pickles import (
+from dreamcheck.models.importing.pickles import parse
+from dreamcheck.models.importing.records import (
     ITEM_SIZES,
     WAY_OUT,
     Storage,
     TensorSpec,
-    parse,
     storage_dtype,
 )
 
@@ -156,8 +156,12 @@ def open_zip(path: Path) -> TorchFile:
             infos = archive.infolist()
             if len(infos) > MAX_ENTRIES:
                 raise CheckpointError(f"{path} has {len(infos)} entries; over {MAX_ENTRIES}.")
-            _refuse_bombs(path, infos, size)
             by_name = {i.filename: i for i in infos}
+            if any(n.endswith("constants.pkl") for n in by_name):
+                raise CheckpointError(
+                    f"{path} is a TorchScript archive: its model is code. {WAY_OUT}"
+                )
+            _refuse_bombs(path, infos, size)
             pickles = [n for n in by_name if n == "data.pkl" or n.endswith("/data.pkl")]
             if len(pickles) != 1:
                 raise CheckpointError(
@@ -165,10 +169,6 @@ def open_zip(path: Path) -> TorchFile:
                     "data.pkl; one is expected)."
                 )
             prefix = pickles[0][: -len("data.pkl")]
-            if f"{prefix}constants.pkl" in by_name:
-                raise CheckpointError(
-                    f"{path} is a TorchScript archive: its model is code. {WAY_OUT}"
-                )
             if by_name[pickles[0]].file_size > MAX_PICKLE_BYTES:
                 raise CheckpointError(
                     f"{path}: its pickle is {by_name[pickles[0]].file_size} bytes long; weights "

@@ -138,7 +138,9 @@ def build(weights: Weights, config: ForeignConfig | None) -> Built:
     net.load_state_dict(converted.tensors, strict=True, assign=True)
     net.requires_grad_(False)
     facts.append(Fact("encoder key names", vit_names(tensors), "tensor shape"))
-    facts.append(Fact("stored numbers", ", ".join(weights.dtypes), "tensor shape"))
+    facts.append(
+        Fact("stored numbers", ", ".join(d for d in weights.dtypes if "float" in d), "tensor shape")
+    )
     return Built(net.eval(), tuple(facts), tuple(notes), converted.left_out)
 
 

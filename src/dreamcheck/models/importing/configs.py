@@ -111,7 +111,9 @@ def read_config(path: str | Path) -> ForeignConfig:
     """
     path = Path(path)
     if path.stat().st_size > MAX_CONFIG_BYTES:
-        raise CheckpointError(f"{path} is {path.stat().st_size} bytes long; a configuration is not.")
+        raise CheckpointError(
+            f"{path} is {path.stat().st_size} bytes long; a configuration is not."
+        )
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, UnicodeDecodeError, RecursionError) as error:
@@ -164,4 +166,6 @@ def read_config(path: str | Path) -> ForeignConfig:
     take("action_encoder", "input_dim", "action_width")
     take("projector", "hidden_dim", "head_hidden")
     take("projector", "output_dim", "latent_width")
-    return ForeignConfig(path, family, target if isinstance(target, str) else None, sizes, tuple(notes))
+    return ForeignConfig(
+        path, family, target if isinstance(target, str) else None, sizes, tuple(notes)
+    )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 from dreamcheck.data.episodes import Episodes
 from dreamcheck.digest import digest_file
 from dreamcheck.errors import CheckpointError, UsageError
+from dreamcheck.models.checkpoint import CONFIG_FILE, save_checkpoint
 from dreamcheck.models.conventions import IMAGENET_MEAN, IMAGENET_STD, Conventions
 from dreamcheck.models.importing.build import Built, build
 from dreamcheck.models.importing.download import download as download_hub
@@ -21,6 +21,9 @@ from dreamcheck.models.lewm import count_parameters
 from dreamcheck.models.lewm_model import LeWM
 
 Family = Literal["lewm", "vis-wm", "pldm"]
+NETWORK = "lewm"
+"""Three families, one network: what a checkpoint of ours names. The family is in its provenance."""
+
 FAMILIES: tuple[Family, ...] = ("lewm", "vis-wm", "pldm")
 DEFAULT_FRAMESKIP = 5
 
@@ -33,9 +36,7 @@ class Imported:
     report: ImportReport
 
 
-def _family(
-    asked: str | None, found: Found, weights: Weights
-) -> tuple[Family, Source, str]:
+def _family(asked: str | None, found: Found, weights: Weights) -> tuple[Family, Source, str]:
     if asked is not None:
         if asked not in FAMILIES:
             raise UsageError(f"family = {asked!r} is not one of {', '.join(FAMILIES)}.")
@@ -138,17 +139,17 @@ def _open(data: Episodes | str | Path | None) -> Episodes | None:
 
 def _resolve(path: str | Path, fetch: bool) -> Found:
     given = str(path)
-    if fetch and HUB_NAME.match(given) and not Path(path).exists():
-        if not any(f.is_dir() for f in hub_folders(given)):
-            folder = download_hub(given)
-            found = recognise(folder)
-            return dataclasses.replace(
-                found, notes=(*found.notes, f"{given} was downloaded to {folder}")
-            )
+    local = Path(path).exists() or any(f.is_dir() for f in hub_folders(given))
+    if fetch and HUB_NAME.match(given) and not local:
+        folder = download_hub(given)
+        found = recognise(folder)
+        return dataclasses.replace(
+            found, notes=(*found.notes, f"{given} was downloaded to {folder}")
+        )
     return recognise(path)
 
 
-def read_checkpoint(
+def read_foreign(
     path: str | Path,
     *,
     data: Episodes | str | Path | None = None,
@@ -178,7 +179,9 @@ def read_checkpoint(
     fitted: tuple[ColumnStatistics, ...] = ()
     stats_source: Source
     if statistics is not None:
-        given = statistics if isinstance(statistics, ColumnStatistics) else read_statistics(statistics)
+        given = (
+            statistics if isinstance(statistics, ColumnStatistics) else read_statistics(statistics)
+        )
         fitted, stats_source = (given,), "file"
         stats_note = "" if isinstance(statistics, ColumnStatistics) else Path(statistics).name
         if len(given.mean) != dim:
@@ -230,7 +233,7 @@ def read_checkpoint(
         Fact("action_std", std, stats_source, "" if stats_source != "data" else f"divisor {rule}"),
         Fact("mode", "evaluation", "family default", "BatchNorm uses its running statistics"),
     ]
-    model = LeWM(built.net, conventions, family=which)
+    model = LeWM(built.net, conventions, family=NETWORK)
     files = {found.weights.name: digest_file(found.weights)}
     if found.config is not None:
         files[found.config.path.name] = digest_file(found.config.path)
@@ -250,3 +253,67 @@ def read_checkpoint(
         warnings=tuple(warnings),
     )
     return Imported(model, report)
+
+
+def import_checkpoint(
+    path: str | Path,
+    *,
+    out: str | Path,
+    data: Episodes | str | Path | None = None,
+    statistics: str | Path | ColumnStatistics | None = None,
+    family: str | None = None,
+    frameskip: int | None = None,
+    action_dim: int | None = None,
+    divisor: Literal["n", "n-1"] | None = None,
+    download: bool = False,
+    overwrite: bool = False,
+) -> ImportReport:
+    """Write a foreign checkpoint as one of ours; no code of it is run.
+
+    Args:
+        path: a run's folder (``weights*.pt`` + ``config.json``), a hub snapshot or hub name, a
+            ``*_object.ckpt``, ``*_weight.ckpt`` or other weights file, safetensors.
+        out: the checkpoint folder to write.
+        data: recorded episodes (or their path) to fit action and state statistics on; they also
+            give the raw action width and so the frameskip.
+        statistics: a JSON, TOML or NPZ file with ``action_mean`` and ``action_std`` instead.
+        family: "lewm", "vis-wm" or "pldm"; one network, three training losses.
+        frameskip, action_dim: when neither data nor the family's habit give them.
+        divisor: of the deviation; by default what the training code used.
+        download: a hub name may be fetched. Never without this.
+        overwrite: write into a folder that already holds a checkpoint.
+
+    Raises:
+        CheckpointError: not recognised, unsafe, damaged, of another family, or contradictory; the
+            message names the file, the key or class, and the way out.
+        UsageError: data or statistics that cannot be used.
+    """
+    out = Path(out)
+    if (out / CONFIG_FILE).exists() and not overwrite:
+        raise UsageError(
+            f"{out} already holds a checkpoint; choose another folder or say overwrite."
+        )
+    if Path(path).is_dir() and out.resolve() == Path(path).resolve():
+        raise UsageError(
+            f"{out} is the run itself: its config.json would be replaced. Choose "
+            "another folder for the imported checkpoint."
+        )
+    found = read_foreign(
+        path,
+        data=data,
+        statistics=statistics,
+        family=family,
+        frameskip=frameskip,
+        action_dim=action_dim,
+        divisor=divisor,
+        download=download,
+        out=str(out),
+    )
+    save_checkpoint(
+        out,
+        found.model.module,
+        found.model.conventions,
+        family=NETWORK,
+        training={"import": found.report.to_dict()},
+    )
+    return found.report

@@ -18,7 +18,7 @@ CANDIDATES = ("model.safetensors", "weights.safetensors", "weights.pt")
 def _fetch(url: str, target: Path) -> bool:
     """One file, through a temporary name; False when the server has no such file."""
     try:
-        with urllib.request.urlopen(url, timeout=60) as response:  # noqa: S310
+        with urllib.request.urlopen(url, timeout=60) as response:
             target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as f:
                 total = 0

@@ -8,7 +8,16 @@ from typing import Any, Literal
 
 from dreamcheck.digest import plain
 
-Source = Literal["config", "tensor shape", "pickled attribute", "data", "file", "family default", "user", "assumed"]
+Source = Literal[
+    "config",
+    "tensor shape",
+    "pickled attribute",
+    "data",
+    "file",
+    "family default",
+    "user",
+    "assumed",
+]
 """tensor shape and pickled attribute are facts of the file; family default is what every public
 model of the family uses; assumed is a stand-in that may be wrong, and is said so."""
 
@@ -24,7 +33,12 @@ class Fact:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        return {"name": self.name, "value": plain(self.value), "source": self.source, "note": self.note}
+        return {
+            "name": self.name,
+            "value": plain(self.value),
+            "source": self.source,
+            "note": self.note,
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -396,7 +396,11 @@ def to_theirs(
         )
     out: dict[str, Tensor] = {}
     for ours, theirs in name_map(config, names).items():
-        for name, piece in zip(theirs, tensors[ours].chunk(len(theirs)) if len(theirs) > 1 else [tensors[ours]], strict=True):
+        for name, piece in zip(
+            theirs,
+            tensors[ours].chunk(len(theirs)) if len(theirs) > 1 else [tensors[ours]],
+            strict=True,
+        ):
             out[name] = piece.detach().clone()
     return out
 

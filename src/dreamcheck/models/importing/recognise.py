@@ -5,6 +5,8 @@ A name of a model hub resolves to a local snapshot only; fetching is a separate,
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 from collections.abc import Iterable
@@ -12,12 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dreamcheck.errors import CheckpointError
+from dreamcheck.models.checkpoint import CONFIG_FILE, FORMAT
 from dreamcheck.models.importing.configs import ForeignConfig, read_config
 
 WEIGHT_SUFFIXES = (".pt", ".pth", ".ckpt", ".safetensors", ".bin")
-OWN_MARKER = "dreamcheck.json"
-"""The file that a directory checkpoint of ours holds (see dreamcheck.models.checkpoint)."""
-
 HUB_NAME = re.compile(r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
 
 
@@ -42,7 +42,9 @@ def _epoch(path: Path) -> int:
 
 def _weight_files(folder: Path) -> list[Path]:
     return sorted(
-        p for p in folder.iterdir() if p.is_file() and p.suffix in WEIGHT_SUFFIXES and p.name[0] != "."
+        p
+        for p in folder.iterdir()
+        if p.is_file() and p.suffix in WEIGHT_SUFFIXES and p.name[0] != "."
     )
 
 
@@ -65,7 +67,15 @@ def _choose(folder: Path, files: list[Path]) -> tuple[Path, tuple[str, ...]]:
 
 
 def _config_beside(weights: Path) -> ForeignConfig | None:
-    path = weights.parent / "config.json"
+    path = weights.parent / CONFIG_FILE
+    if path.is_file() and path.stat().st_size < 1 << 20:
+        with contextlib.suppress(ValueError):
+            held = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+            if isinstance(held, dict) and held.get("format") == FORMAT:
+                raise CheckpointError(
+                    f"{weights.parent} already is a checkpoint of Dreamcheck: use it as it is, "
+                    f"--model {weights.parent}."
+                )
     return read_config(path) if path.is_file() else None
 
 
@@ -137,10 +147,6 @@ def recognise(path: str | Path) -> Found:
     if path.is_file():
         return _file(path)
     if path.is_dir():
-        if (path / OWN_MARKER).is_file():
-            raise CheckpointError(
-                f"{path} already is a checkpoint of Dreamcheck: use it as it is, --model {path}."
-            )
         return _folder(path)
     if HUB_NAME.match(given):
         for folder in hub_folders(given):
@@ -173,9 +179,9 @@ def _folder(folder: Path) -> Found:
     if len(files) > 1:
         # A run folder of older releases keeps the object and the weights of the same model.
         plain = [p for p in files if not p.name.endswith("_object.ckpt")]
-        if len(plain) == 1 and {p.name.replace("_object.ckpt", "") for p in files if p not in plain} == {
-            re.sub(r"_weights?\.ckpt$", "", plain[0].name)
-        }:
+        if len(plain) == 1 and {
+            p.name.replace("_object.ckpt", "") for p in files if p not in plain
+        } == {re.sub(r"_weights?\.ckpt$", "", plain[0].name)}:
             notes = (f"{plain[0].name} was preferred to the pickled module beside it",)
             files = plain
     if not files:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dreamcheck.errors import CheckpointError
 from dreamcheck.models.importing.archives import TorchFile, open_torch
-from dreamcheck.models.importing.pickles import WAY_OUT, Record, TensorSpec
+from dreamcheck.models.importing.records import WAY_OUT, Record, TensorSpec
 
 MAX_MODULES = 100_000
 MAX_DEPTH = 64

@@ -131,7 +131,7 @@ def _share_a_door(v: np.ndarray, goal_v: np.ndarray, geometry: np.ndarray) -> np
     centre, reach = geometry[:, 5:8], geometry[:, 8:11] + DOOR_MARGIN
     exists = np.arange(3) < geometry[:, 4, None]
     both = np.maximum(np.abs(v[:, None] - centre), np.abs(goal_v[:, None] - centre)) <= reach
-    return (exists & both).any(axis=1)
+    return np.asarray((exists & both).any(axis=1))
 
 
 def _crossing(
@@ -166,4 +166,4 @@ def _crossing(
     cost = np.where(inside, dv, cost)
     cost = np.where(usable, cost, np.inf)
     best = np.argmin(cost, axis=1)
-    return tried[np.arange(len(u)), best], usable.any(axis=1)
+    return tried[np.arange(len(u)), best], np.asarray(usable.any(axis=1))

@@ -42,19 +42,41 @@ class Walls:
 
 def walls_of(layout: Layout) -> Walls:
     """The bounds that a layout's rows put on motion."""
-    radius = layout.agent_radius.astype(np.float64)
-    half = (layout.wall_thickness // 2).astype(np.float64)
-    reach = layout.door_size.astype(np.float64) + DOOR_MARGIN
-    exists = np.arange(MAX_DOORS) < layout.door_number[:, None]
+    return walls_from(
+        agent_speed=layout.agent_speed,
+        agent_radius=layout.agent_radius,
+        wall_axis=layout.wall_axis,
+        wall_thickness=layout.wall_thickness,
+        door_number=layout.door_number,
+        door_position=layout.door_position,
+        door_size=layout.door_size,
+    )
+
+
+def walls_from(
+    *,
+    agent_speed: np.ndarray,
+    agent_radius: np.ndarray,
+    wall_axis: np.ndarray,
+    wall_thickness: np.ndarray,
+    door_number: np.ndarray,
+    door_position: np.ndarray,
+    door_size: np.ndarray,
+) -> Walls:
+    """The bounds that these factors put on motion; each [B] (doors [B, 3]), or one row for all."""
+    radius = agent_radius.astype(np.float32).astype(np.float64)
+    half = (wall_thickness // 2).astype(np.float64)
+    reach = door_size.astype(np.float64) + DOOR_MARGIN
+    exists = np.arange(MAX_DOORS) < door_number[:, None]
     return Walls(
-        speed=layout.agent_speed.astype(np.float32),
-        axis=layout.wall_axis,
+        speed=agent_speed.astype(np.float32),
+        axis=wall_axis,
         low=BORDER + radius,
         high=FRAME_SIDE - BORDER - radius,
         near=WALL_CENTRE - half - radius,
         far=WALL_CENTRE + half + radius,
-        door_low=np.where(exists, layout.door_position - reach, np.inf),
-        door_high=np.where(exists, layout.door_position + reach, -np.inf),
+        door_low=np.where(exists, door_position - reach, np.inf),
+        door_high=np.where(exists, door_position + reach, -np.inf),
     )
 
 
@@ -95,7 +117,7 @@ def advance(agent: np.ndarray, actions: np.ndarray, walls: Walls) -> np.ndarray:
 def in_door(along: np.ndarray, walls: Walls) -> np.ndarray:
     """Whether a centre at this coordinate along the wall passes through some door, bool [B]."""
     passes = (walls.door_low <= along[:, None]) & (along[:, None] <= walls.door_high)
-    return passes.any(axis=1)
+    return np.asarray(passes.any(axis=1))
 
 
 def distance(agent: np.ndarray, target: np.ndarray) -> np.ndarray:

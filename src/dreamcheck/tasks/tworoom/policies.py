@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -235,6 +235,32 @@ class Exploratory:
             (phases.held, 2 * uniform[:, 6:8] - 1),
         ):
             array[fresh] = value[fresh]
+
+
+POLICIES: dict[str, type[Zero | Random | GoalSeeking | Oracle | Exploratory]] = {
+    p.name: p for p in (Zero, Random, GoalSeeking, Oracle, Exploratory)
+}
+"""The task's policies by name."""
+
+
+def make_policy(
+    name: str, **parameters: float
+) -> Zero | Random | GoalSeeking | Oracle | Exploratory:
+    """The policy of that name with the given parameters.
+
+    Raises:
+        UsageError: an unknown name or parameter; the message lists the known ones.
+    """
+    if name not in POLICIES:
+        raise UsageError(f"TwoRoom has no policy {name!r}; it has {', '.join(POLICIES)}.")
+    known = [f.name for f in fields(POLICIES[name])]
+    for parameter in parameters:
+        if parameter not in known:
+            raise UsageError(
+                f"policy {name!r} has no parameter {parameter!r}; it has "
+                f"{', '.join(known) or 'none'}."
+            )
+    return POLICIES[name](**parameters)  # type: ignore[arg-type]
 
 
 def _heading(agent: np.ndarray, aim: np.ndarray, geometry: np.ndarray) -> np.ndarray:

@@ -9,9 +9,9 @@ import numpy as np
 
 from dreamcheck import __version__
 from dreamcheck.errors import SpecificationError, UsageError
-from dreamcheck.tasks.protocol import ActionBox, Column, Value
+from dreamcheck.tasks.protocol import ActionBox, Column, Policy, Value
 from dreamcheck.tasks.tworoom import inputs as typed
-from dreamcheck.tasks.tworoom import physics, render, validity
+from dreamcheck.tasks.tworoom import physics, policies, render, validity
 from dreamcheck.tasks.tworoom.parameters import FRAME_SIDE, SUCCESS_RADIUS, Layout
 from dreamcheck.tasks.tworoom.seeding import default_positions
 
@@ -50,6 +50,8 @@ class TwoRoom:
     columns = (Column("agent_x", "px"), Column("agent_y", "px"))
     sizes = render.SIZES
     spec_names = ("start-goal-prefix", "variations")
+    tolerance = SUCCESS_RADIUS
+    deterministic = True
     observation_keys = ("pixels", "state", "proprio", "goal", "geometry", "step")
 
     def __init__(self) -> None:
@@ -138,8 +140,8 @@ class TwoRoom:
         contact: bool, the agent is not where the action alone would have put it (border, wall or
             door edge). path: px moved. progress: decrease of the distance to the target, px.
         discontinuity: px moved beyond ``speed * |action|``, 0 below 1e-4 px. It is above 0 only
-            where the environment itself moves the agent: sideways out of a doorway, or from a start
-            outside the border's or wall's bounds.
+            where the environment itself moves the agent: sideways out of a doorway, back by up to
+            half a pixel at the wall, or from a start outside the border's or wall's bounds.
         """
         actions = self._checked(before, actions)
         speed = before.walls.speed
@@ -183,6 +185,14 @@ class TwoRoom:
             UsageError: a position of another shape or off the picture.
         """
         return replace(state, target=_placed("goal", goal, len(state)))
+
+    def make_policy(self, name: str, **parameters: float) -> Policy:
+        """A behaviour policy by name: zero, random, goal-seeking, oracle or exploratory."""
+        return policies.make_policy(name, **parameters)
+
+    def backdrop(self) -> np.ndarray:
+        """The arena with its default walls and no agent, uint8 [3, 224, 224]."""
+        return render.still_picture(Layout.initial(1), 0)
 
     def _observed(self, state: TwoRoomState, key: str, image_size: int | None) -> np.ndarray:
         if key == "pixels":

@@ -9,22 +9,11 @@ import numpy as np
 
 from dreamcheck.tasks.tworoom import physics
 from dreamcheck.tasks.tworoom.inputs import GOAL, START
-from dreamcheck.tasks.tworoom.parameters import (
-    DOOR_FIT,
-    FACTORS,
-    MAX_DOORS,
-    WALL_CENTRE,
-    Layout,
-    initial_arrays,
-)
+from dreamcheck.tasks.tworoom.parameters import DOOR_FIT, FACTORS, WALL_CENTRE
 
 Columns = Mapping[str, np.ndarray]
 
-_MOTION = ("agent_speed", "agent_radius", "wall_axis", "wall_thickness") + (
-    "door_number",
-    "door_position",
-    "door_size",
-)
+_DOOR_POSITIONS = ("door.position", "door.position.1", "door.position.2")
 
 
 def still_start(columns: Columns) -> np.ndarray:
@@ -53,10 +42,10 @@ def goal_reachable(columns: Columns) -> np.ndarray:
 
 def door_fits(columns: Columns) -> np.ndarray:
     """Some door's half-extent is at least 1.1 agent radii, bool [N]: the original's constraint."""
-    layout = _layout(columns)
-    radius = layout.agent_radius.astype(np.float64)[:, None]
-    exists = np.arange(MAX_DOORS) < layout.door_number[:, None]
-    fits = (exists & (layout.door_size >= DOOR_FIT * radius)).any(axis=1)
+    # As the original compares them: a float32 radius, in float64.
+    radius = _factor(columns, "agent.radius").astype(np.float32).astype(np.float64)
+    # All doors have one size, and there is at least one.
+    fits = _factor(columns, "door.size") >= DOOR_FIT * radius
     return np.broadcast_to(fits, (_num_rows(columns),)).copy()
 
 
@@ -84,20 +73,18 @@ def _points(columns: Columns, names: Mapping[str, float]) -> np.ndarray:
 
 
 def _walls(columns: Columns) -> physics.Walls:
-    return physics.walls_of(_layout(columns))
+    doors = [_factor(columns, name) for name in _DOOR_POSITIONS]
+    return physics.walls_from(
+        agent_speed=_factor(columns, "agent.speed"),
+        agent_radius=_factor(columns, "agent.radius"),
+        wall_axis=_factor(columns, "wall.axis"),
+        wall_thickness=_factor(columns, "wall.thickness").astype(np.int64),
+        door_number=_factor(columns, "door.number"),
+        door_position=np.stack(np.broadcast_arrays(*doors), axis=1),
+        door_size=_factor(columns, "door.size")[:, None],
+    )
 
 
-def _layout(columns: Columns) -> Layout:
-    """A layout of one row, or of N where a column varies: only arrays that motion reads matter."""
-    names = [n for n in columns if n in FACTORS and FACTORS[n].field in _MOTION]
-    arrays = initial_arrays(_num_rows(columns) if names else 1)
-    for name in names:
-        factor = FACTORS[name]
-        column = np.asarray(columns[name])
-        if factor.entry is not None:
-            arrays[factor.field][:, factor.entry] = column
-        elif arrays[factor.field].ndim == 2:
-            arrays[factor.field][:] = column[:, None]
-        else:
-            arrays[factor.field][:] = column
-    return Layout(**arrays)
+def _factor(columns: Columns, name: str) -> np.ndarray:
+    """The factor's column, or its initial value as one row for all."""
+    return np.asarray(columns.get(name, [float(FACTORS[name].initial)]))

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dreamcheck.diagnostics.viscore.meta.calibration import leave_one_task_out
+from dreamcheck.diagnostics.viscore.meta.calibration import leave_one_task_out_of
 from dreamcheck.diagnostics.viscore.meta.pool import GRADED_TASKS, Pool
-from dreamcheck.diagnostics.viscore.meta.ranking import spearman
+from dreamcheck.diagnostics.viscore.meta.ranking import spearman_of
 
 NUM_RESAMPLES = 2000
 MIN_FINITE = 500
 
-Statistic = Callable[[np.ndarray, np.ndarray, np.ndarray], float]
-"""metric, label, task of a resample -> a number."""
+Statistic = Callable[[np.ndarray, np.ndarray, np.ndarray], Callable[[np.ndarray], float]]
+"""metric, label, task of a pool -> a number as a function of row multiplicities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +44,17 @@ def cluster_bootstrap(
     Source: spec/viscore.md section 11.6.
     """
     kept = pool.where(np.isin(pool.tasks, list(tasks)) & np.isfinite(pool.metric(metric)))
-    runs = kept.run_names
-    rows = [np.flatnonzero(kept.runs == r) for r in runs]
-    x, y, task = kept.metric(metric), kept.labels, kept.tasks
+    runs, of_run = np.unique(kept.runs, return_inverse=True)
+    codes = np.searchsorted(np.sort(list(tasks)), kept.tasks)
     values = []
-    for _ in range(resamples):
-        if not runs:
-            break
-        drawn = rng.integers(len(runs), size=len(runs))
-        index = np.concatenate([rows[d] for d in drawn])
-        if len(set(task[index].tolist())) < len(tasks):
-            continue
-        values.append(statistic(x[index], y[index], task[index]))
+    if len(runs):
+        of = statistic(kept.metric(metric), kept.labels, kept.tasks)
+        for _ in range(resamples):
+            drawn = rng.integers(len(runs), size=len(runs))
+            counts = np.bincount(drawn, minlength=len(runs)).astype(np.float64)[of_run]
+            if (np.bincount(codes, weights=counts, minlength=len(tasks)) == 0).any():
+                continue
+            values.append(of(counts))
     finite = np.asarray([v for v in values if np.isfinite(v)])
     # The released rule asks for 500 of 2000; fewer resamples are held to the same share.
     if len(finite) < MIN_FINITE * resamples / NUM_RESAMPLES or not len(finite):
@@ -65,15 +64,19 @@ def cluster_bootstrap(
     return Interval(float(low), float(high), len(finite))
 
 
-def pooled_statistic(x: np.ndarray, y: np.ndarray, task: np.ndarray) -> float:
-    """Pooled Spearman of a resample."""
-    return spearman(x, y)
+def pooled_statistic(
+    metric: np.ndarray, label: np.ndarray, task: np.ndarray
+) -> Callable[[np.ndarray], float]:
+    """Pooled Spearman."""
+    return spearman_of(metric, label)
 
 
 def calibration_statistic(tasks: Sequence[str] = GRADED_TASKS) -> Statistic:
-    """Leave-one-task-out calibration error of a resample."""
+    """Leave-one-task-out calibration error."""
 
-    def statistic(x: np.ndarray, y: np.ndarray, task: np.ndarray) -> float:
-        return leave_one_task_out(x, y, task, tasks=tasks)
+    def statistic(
+        metric: np.ndarray, label: np.ndarray, task: np.ndarray
+    ) -> Callable[[np.ndarray], float]:
+        return leave_one_task_out_of(metric, label, task, tasks=tasks)
 
     return statistic

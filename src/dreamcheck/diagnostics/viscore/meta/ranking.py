@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import rankdata
 
 from dreamcheck.diagnostics.viscore.meta.pool import EPISODES_PER_LABEL, GRADED_TASKS, Pool
 
@@ -14,22 +13,41 @@ MIN_ROWS = 4
 NAN = float("nan")
 
 
-def spearman(metric: np.ndarray, label: np.ndarray) -> float:
-    """Spearman correlation with average ranks.
+def spearman_of(metric: np.ndarray, label: np.ndarray) -> Callable[[np.ndarray], float]:
+    """Spearman with average ranks as a function of row multiplicities.
+
+    A bootstrap evaluates one pool under thousands of multiplicities; ties are found once. The
+    result is that of repeating every row as often as its multiplicity says.
 
     NaN (undefined, not zero) under 4 rows, or when the metric, rounded to 9 decimals, or the
-    label takes one value. Rows whose metric is missing are dropped.
+    label takes one value.
 
     Source: spec/viscore.md section 11.2.
     """
+    rounded = np.round(metric, 9)
+    groups = [np.unique(v, return_inverse=True)[1] for v in (metric, label)]
+
+    def of(counts: np.ndarray) -> float:
+        total = counts.sum()
+        live = rounded[counts > 0]
+        if total < MIN_ROWS or live.min() == live.max():
+            return NAN
+        ranks = []
+        for group in groups:
+            size = np.bincount(group, weights=counts)
+            rank = (np.cumsum(size) - (size - 1) / 2.0)[group]
+            ranks.append(rank - (counts @ rank) / total)
+        a, b = ranks
+        scale = np.sqrt((counts @ (a * a)) * (counts @ (b * b)))
+        return float((counts @ (a * b)) / scale) if scale > 0 else NAN
+
+    return of
+
+
+def spearman(metric: np.ndarray, label: np.ndarray) -> float:
+    """``spearman_of`` with every row once; rows whose metric is missing are dropped."""
     kept = np.isfinite(metric)
-    metric, label = metric[kept], label[kept]
-    if len(metric) < MIN_ROWS or np.ptp(np.round(metric, 9)) == 0:
-        return NAN
-    a, b = rankdata(metric), rankdata(label)
-    a, b = a - a.mean(), b - b.mean()
-    scale = np.sqrt((a @ a) * (b @ b))
-    return float(a @ b / scale) if scale > 0 else NAN
+    return spearman_of(metric[kept], label[kept])(np.ones(int(kept.sum())))
 
 
 def within_task(pool: Pool, metric: str, task: str) -> float:

@@ -1,0 +1,80 @@
+"""Options and printing that commands share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from dreamcheck.digest import plain
+from dreamcheck.progress import Progress
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress lines.")]
+Device = Annotated[str, typer.Option("--device", help="Torch device of the model, e.g. cuda.")]
+Threads = Annotated[
+    int | None,
+    typer.Option("--threads", min=1, help="Torch threads; part of a study's numerics profile."),
+]
+BatchSize = Annotated[
+    int,
+    typer.Option(
+        "--batch-size",
+        min=32,
+        help="Rows per model call; halved when memory runs out. Part of the numerics profile.",
+    ),
+]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume/--no-resume",
+        help="Go on where a stopped run ended; --no-resume refuses a folder that holds a study.",
+    ),
+]
+MixedNumerics = Annotated[
+    bool,
+    typer.Option(
+        "--mixed-numerics",
+        help="Resume under another torch, device or thread count; every record says so.",
+    ),
+]
+
+
+def progress(*, quiet: bool) -> Progress:
+    """Progress on standard error, or none."""
+    return Progress(quiet=quiet)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    typer.echo(json.dumps(plain(value), indent=2, ensure_ascii=False))
+
+
+def print_table(rows: Sequence[Sequence[Any]], *, head: Sequence[str]) -> None:
+    """A plain aligned table; numbers to the right."""
+    texts = [[str(v) for v in row] for row in rows]
+    widths = [max(len(h), *(len(r[i]) for r in texts), 0) for i, h in enumerate(head)]
+    numeric = [
+        bool(rows) and all(isinstance(r[i], (int, float)) for r in rows) for i in range(len(head))
+    ]
+
+    def line(cells: Sequence[str]) -> str:
+        parts = [
+            c.rjust(w) if right else c.ljust(w)
+            for c, w, right in zip(cells, widths, numeric, strict=True)
+        ]
+        return "  ".join(parts).rstrip()
+
+    typer.echo(line(list(head)))
+    typer.echo("  ".join("-" * w for w in widths))
+    for row in texts:
+        typer.echo(line(row))
+
+
+def values_text(values: Mapping[str, Any] | None) -> str:
+    """An input's typed values in one line."""
+    if values is None:
+        return "default reset"
+    return ", ".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items())

@@ -1,0 +1,273 @@
+"""Commands that run and read discovery studies."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dreamcheck.cli import shared
+from dreamcheck.errors import ExitCode
+from dreamcheck.evidence import Store
+
+Study = Annotated[Path, typer.Argument(help="Folder of a study.", metavar="STUDY")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this file."""
+    app.command()(demo)
+    app.command()(discover)
+    app.command()(validate)
+    app.command()(persist)
+    app.command()(report)
+    app.command()(verify)
+
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Folder for the study.")] = Path("out/demo"),
+    threads: shared.Threads = None,
+    resume: shared.Resume = True,
+    quiet: shared.Quiet = False,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Find where the shipped TwoRoom model breaks, prove it, and write the report.
+
+    Takes a few minutes on two cores; stopped at any point, the same command goes on.
+
+    Example: dreamcheck demo --out out/demo
+    """
+    _run("tworoom-demo", out, {}, threads=threads, resume=resume, quiet=quiet, as_json=as_json)
+
+
+def discover(
+    out: Annotated[Path, typer.Option("--out", help="Folder for the study.")],
+    protocol: Annotated[
+        str, typer.Option("--protocol", help="A shipped protocol, or a TOML file.")
+    ] = "tworoom-demo",
+    model: Annotated[
+        str | None,
+        typer.Option("--model", help="Checkpoint folder, shipped name, or package.module:factory."),
+    ] = None,
+    task: Annotated[str | None, typer.Option("--task", help="Task, if not the protocol's.")] = None,
+    specification: Annotated[
+        list[str] | None,
+        typer.Option("--specification", help="Search only these specifications of the protocol."),
+    ] = None,
+    budget: Annotated[
+        int | None, typer.Option("--budget", min=1, help="Distinct inputs per method and restart.")
+    ] = None,
+    mode: Annotated[
+        str | None, typer.Option("--mode", help="default, or paper for the paper's own rules.")
+    ] = None,
+    device: shared.Device = "cpu",
+    threads: shared.Threads = None,
+    batch_size: shared.BatchSize = 64,
+    resume: shared.Resume = True,
+    mixed_numerics: shared.MixedNumerics = False,
+    quiet: shared.Quiet = False,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Search for inputs on which a model fails, validate what was found, and report.
+
+    Example: dreamcheck discover --model my_run/ --protocol tworoom-demo --out runs/first
+    """
+    changes: dict[str, Any] = {"model": model, "task": task, "mode": mode}
+    _run(
+        protocol,
+        out,
+        changes,
+        specification=specification,
+        budget=budget,
+        device=device,
+        threads=threads,
+        batch_size=batch_size,
+        resume=resume,
+        mixed_numerics=mixed_numerics,
+        quiet=quiet,
+        as_json=as_json,
+    )
+
+
+def validate(
+    study: Study,
+    device: shared.Device = "cpu",
+    threads: shared.Threads = None,
+    quiet: shared.Quiet = False,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Re-measure a study's shortlists on held-out seeds and decide: confirmed, refuted, or open.
+
+    Example: dreamcheck validate runs/first --json
+    """
+    from dreamcheck.study.running import opened, validate_all
+
+    with opened(
+        study, progress=shared.progress(quiet=quiet), device=device, threads=threads
+    ) as live:
+        found = validate_all(live)
+    if as_json:
+        shared.print_json(found)
+        return
+    rows = [
+        (f["spec"], f["group"], f["verdict"], _number(f["risk"]), f["stratum"],
+         shared.values_text(f["values"]))
+        for f in found
+    ]  # fmt: skip
+    shared.print_table(rows, head=("specification", "group", "verdict", "risk", "support", "input"))
+
+
+def persist(
+    study: Study,
+    device: shared.Device = "cpu",
+    threads: shared.Threads = None,
+    quiet: shared.Quiet = False,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Measure fresh neighbourhoods of a study's findings and of matched controls.
+
+    Example: dreamcheck persist runs/first
+    """
+    from dreamcheck.study.running import opened, persist_all
+
+    with opened(
+        study, progress=shared.progress(quiet=quiet), device=device, threads=threads
+    ) as live:
+        found = persist_all(live)
+    if as_json:
+        shared.print_json(found)
+        return
+    for f in found:
+        test = f["default"].get("test")
+        text = (
+            f"difference {test['difference']:.2f}, p = {test['p']:.2g}"
+            if test
+            else f["default"]["reason"]
+        )
+        typer.echo(f"{f['spec']}: {f['default']['value']}, top against matched controls: {text}")
+
+
+def report(
+    study: Study,
+    open_page: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+) -> None:
+    """Write a study's report.html and report.json again from its records.
+
+    Example: dreamcheck report runs/first --open
+    """
+    from dreamcheck.reports import write_report
+
+    page = write_report(study)
+    typer.echo(f"report: {page}")
+    if open_page:
+        typer.launch(str(page))
+
+
+def verify(
+    study: Study,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Check that nothing in a study or its report was altered; exit 5 when something was.
+
+    Example: dreamcheck verify runs/first
+    """
+    from dreamcheck.reports import verify_study
+
+    result = verify_study(study)
+    if as_json:
+        shared.print_json(
+            {
+                "ok": result.ok,
+                "checked": result.checked,
+                "problems": [asdict(p) for p in result.problems],
+            }
+        )
+    else:
+        for name, count in result.checked.items():
+            typer.echo(f"{count:>8}  {name} checked")
+        for problem in result.problems:
+            typer.echo(f"ALTERED  {problem}")
+        typer.echo("nothing was altered" if result.ok else f"{len(result.problems)} problem(s)")
+    if not result.ok:
+        raise typer.Exit(ExitCode.INTEGRITY)
+
+
+def _run(
+    protocol: str,
+    out: Path,
+    changes: dict[str, Any],
+    *,
+    specification: list[str] | None = None,
+    budget: int | None = None,
+    device: str = "cpu",
+    threads: int | None = None,
+    batch_size: int = 64,
+    resume: bool = True,
+    mixed_numerics: bool = False,
+    quiet: bool = False,
+    as_json: bool = False,
+) -> None:
+    from dreamcheck.reports import write_report
+    from dreamcheck.study.config import load_study, narrowed
+    from dreamcheck.study.running import opened, run
+    from dreamcheck.study.summary import as_dict
+
+    config = narrowed(
+        load_study(protocol, **changes), specifications=specification, budget=budget
+    )
+    progress = shared.progress(quiet=quiet or as_json)
+    with opened(
+        out,
+        config,
+        progress=progress,
+        device=device,
+        threads=threads,
+        tile=batch_size,
+        mixed_numerics=mixed_numerics,
+        resume=resume,
+    ) as study:
+        run(study)
+    page = write_report(out)
+    with Store.read(out) as store:
+        if as_json:
+            shared.print_json({**as_dict(store), "report": str(page)})
+            return
+        print_worst(store)
+    typer.echo(f"\nreport: {page}")
+    typer.echo(f"check it: dreamcheck verify {out}")
+
+
+def print_worst(store: Store) -> None:
+    """The three worst inputs of the training distribution, one block each."""
+    from dreamcheck.study.summary import unit_of, worst
+
+    unit = unit_of(store)
+    rows = worst(store)
+    if not rows:
+        typer.echo("\nNo input of the training distribution has a measured risk.")
+        return
+    typer.echo(f"\nThe {len(rows)} worst inputs, one per basin, on held-out seeds:")
+    for place, f in enumerate(rows, start=1):
+        times = (
+            "nothing moves here"
+            if f["relative_risk"] is None
+            else f"{f['relative_risk']:.2f} of a frozen world's"
+        )
+        usual = (
+            ""
+            if f["usual_relative_risk"] is None
+            else f" (usual here: {f['usual_relative_risk']:.2f})"
+        )
+        typer.echo(f"{place}. {shared.values_text(f['values'])}")
+        typer.echo(
+            f"   {f['verdict']} on {f['num_seeds']} seeds; risk {_number(f['risk'])} {unit}, "
+            f"default reset {_number(f['default_risk'])} {unit}"
+        )
+        typer.echo(f"   {times}{usual}; support: {f['stratum'] or 'not measured'}")
+        if not f["readout_trusted"]:
+            typer.echo(f"   not a headline: {f['readout_reason']}")
+
+
+def _number(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.2f}"

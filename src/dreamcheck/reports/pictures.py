@@ -1,0 +1,19 @@
+"""Frames as pictures inside the page."""
+
+from __future__ import annotations
+
+import base64
+import io
+
+import numpy as np
+
+
+def data_uri(frame: np.ndarray) -> str:
+    """A PNG of one frame, uint8 [3, H, W], as a data URI."""
+    from PIL import Image
+
+    out = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(frame.transpose(1, 2, 0))).save(
+        out, format="PNG", optimize=True
+    )
+    return "data:image/png;base64," + base64.b64encode(out.getvalue()).decode("ascii")

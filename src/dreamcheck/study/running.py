@@ -1,0 +1,112 @@
+"""A whole study, in order; every stage reads what an earlier run already finished."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dreamcheck.errors import UsageError
+from dreamcheck.evidence import Store
+from dreamcheck.progress import Progress
+from dreamcheck.study.assembling import assemble
+from dreamcheck.study.config import StudyConfig, study_from
+from dreamcheck.study.filming import film
+from dreamcheck.study.persisting import persist
+from dreamcheck.study.searching import run_searches
+from dreamcheck.study.study import Study
+from dreamcheck.study.validating import validate
+
+
+@contextmanager
+def opened(
+    directory: str | Path,
+    config: StudyConfig | None = None,
+    *,
+    progress: Progress | None = None,
+    device: str = "cpu",
+    threads: int | None = None,
+    tile: int = 64,
+    mixed_numerics: bool = False,
+    resume: bool = True,
+) -> Iterator[Study]:
+    """The study in a directory, opened for writing with its model and task.
+
+    Args:
+        config: its protocol; None takes the one that study.toml froze.
+
+    Raises:
+        UsageError: no study there and no protocol given; another protocol; resume=False and a
+            study is there.
+    """
+    here = (Path(directory) / "evidence.sqlite").exists()
+    if here and not resume:
+        raise UsageError(
+            f"{directory} already holds a study. Leave --no-resume out to go on with it, or "
+            "choose another folder."
+        )
+    if config is None:
+        config = protocol_of(directory)
+    bench = assemble(config, device=device, threads=threads)
+    with Study.at(
+        directory,
+        config,
+        bench,
+        progress=progress,
+        tile=tile,
+        mixed_numerics=mixed_numerics,
+    ) as study:
+        yield study
+
+
+def protocol_of(directory: str | Path) -> StudyConfig:
+    """The frozen protocol of a study on disk."""
+    with Store.read(directory) as store:
+        return study_from(
+            {**store.protocol, "seeds": store.seeds}, origin=f"{directory}/study.toml"
+        )
+
+
+def run(study: Study) -> None:
+    """Search, validate, persist and film every search of the study."""
+    run_searches(study)
+    for search in study.config.searches:
+        findings = validate(study, search)
+        persist(study, search)
+        film(study, search, findings)
+
+
+def validate_all(study: Study) -> list[dict[str, Any]]:
+    """Validate and film every search; needs the searches to be finished.
+
+    Raises:
+        UsageError: a search has no finished trace.
+    """
+    _need_traces(study)
+    findings = []
+    for search in study.config.searches:
+        own = validate(study, search)
+        film(study, search, own)
+        findings += own
+    return findings
+
+
+def persist_all(study: Study) -> list[dict[str, Any]]:
+    """The neighbourhood test of every search; needs the searches to be finished.
+
+    Raises:
+        UsageError: a search has no finished trace.
+    """
+    _need_traces(study)
+    found = [persist(study, search) for search in study.config.searches]
+    return [f for f in found if f is not None]
+
+
+def _need_traces(study: Study) -> None:
+    for search in study.config.searches:
+        if not study.store.count("trace", spec=search.specification):
+            raise UsageError(
+                f"{study.store.directory} has no finished search over {search.specification!r}; "
+                "run `dreamcheck discover` on it first."
+            )

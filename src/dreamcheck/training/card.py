@@ -1,0 +1,168 @@
+"""The model card: what was done, what came out, and by how much it clears its floors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dreamcheck.training.recipe import Floors
+
+
+@dataclass(frozen=True, slots=True)
+class FloorCheck:
+    """One floor: the measured value, the bound, whether it holds, and the margin in words."""
+
+    name: str
+    value: float
+    bound: str
+    met: bool
+    margin: str
+
+
+def check_floors(
+    floors: Floors, *, probe_r2: float, one_step_ratio: float, mode_gap: float, size_mb: float
+) -> list[FloorCheck]:
+    """Every floor with its margin.
+
+    mode_gap: evaluation loss / loss with batch statistics and dropout off, on held-out clips.
+    """
+    folded = max(mode_gap, 1 / mode_gap)
+    return [
+        FloorCheck(
+            "network probe R2 on held-out episodes",
+            probe_r2,
+            f">= {floors.probe_r2}",
+            probe_r2 >= floors.probe_r2,
+            f"{probe_r2 - floors.probe_r2:+.4f}",
+        ),
+        FloorCheck(
+            "one-step error / frozen world",
+            one_step_ratio,
+            f"<= {floors.one_step_ratio}",
+            one_step_ratio <= floors.one_step_ratio,
+            f"{floors.one_step_ratio / one_step_ratio:.1f} x below",
+        ),
+        FloorCheck(
+            "evaluation loss / batch-statistics loss after recalibration",
+            mode_gap,
+            f"within [1/{floors.mode_gap}, {floors.mode_gap}]",
+            folded <= floors.mode_gap,
+            f"factor {folded:.3f} of {floors.mode_gap}",
+        ),
+        FloorCheck(
+            "size of the checkpoint folder, MB",
+            size_mb,
+            f"<= {floors.size_mb}",
+            size_mb <= floors.size_mb,
+            f"{floors.size_mb - size_mb:+.2f}",
+        ),
+    ]
+
+
+def card_text(card: Mapping[str, Any]) -> str:
+    """The card as Markdown. Every number comes from ``card``, which is card.json."""
+    data, steps = card["data"], card["training"]
+    one, gap = card["one_step"], card["mode_gap"]
+    lines = [
+        f"# {card['name']}",
+        "",
+        f"A LeWM world model of {card['parameters']:,} parameters, trained on {data['task']} by "
+        f"`dreamcheck train --preset {card['name']}`. This card was written by that command.",
+        "",
+        "## Training",
+        "",
+        f"- Data: {data['episodes']} episodes of {data['steps']} environment steps from default "
+        f"resets (environment seeds {data['env_seeds']}), behaviour policy {data['policy']}; "
+        f"{data['image_size']} px frames, frameskip {data['frameskip']}. Digest `{data['digest']}`.",
+        f"- Split by episode: {data['train_episodes']} for training, {data['heldout_episodes']} "
+        "held out; no gradient saw a held-out frame.",
+        f"- Actions: dense blocks, standardised with mean {_list(data['action_mean'])} and "
+        f"deviation {_list(data['action_std'])} ({data['nan_action_rows']} NaN rows left out).",
+        f"- Objective: prediction error + {steps['regulariser_weight']} x {steps['regulariser']} "
+        f"({steps['directions']} directions).",
+        f"- {steps['steps']} steps of {steps['batch']} clips of {steps['frames_per_clip']} frames, "
+        f"AdamW at {steps['learning_rate']:g}, {steps['precision']}, root seed {card['seed']}.",
+        f"- Took {steps['wall_s'] / 60:.1f} min on {steps['threads']} threads "
+        f"({steps['cpu_s'] / 60:.1f} CPU min), torch {card['torch']}.",
+        "",
+        "## Position from latents",
+        "",
+        f"Fitted on frames of training episodes, measured on {card['probes']['heldout']}.",
+        "",
+        "| probe | R2 | MAE, px | RMSE, px |",
+        "|---|---|---|---|",
+    ]
+    for name, probe in card["probes"]["by_name"].items():
+        columns = probe["columns"]
+        lines.append(
+            f"| {name} ({probe['kind']}, {probe['rows']} frames) | {probe['r2']:.4f} | "
+            f"{_mean(columns, 'mae'):.2f} | {_mean(columns, 'rmse'):.2f} |"
+        )
+    lines += [
+        "",
+        "`a` and `b` are cross-fitted networks: one on each half of the training episodes. The "
+        "latent is curved, so a linear probe reads it less well.",
+        "",
+        "## Prediction on held-out episodes",
+        "",
+        f"- One step: {one['ratio']:.4f} of a frozen world's error [{one['low']:.4f}, "
+        f"{one['high']:.4f}] (95 % bootstrap over episodes, {one['windows']} windows of "
+        f"{one['history']} observed frames, float32, seed {one['seed']}).",
+        "",
+        "| forecast step | error / frozen world | position error, px | of which readout, px | "
+        "frozen world, px |",
+        "|---|---|---|---|---|",
+    ]
+    for row in card["open_loop"]["steps"]:
+        lines.append(
+            f"| {row['step']} | {row['ratio']:.4f} | {row['position_px']:.2f} | "
+            f"{row['readout_px']:.2f} | {row['frozen_px']:.2f} |"
+        )
+    lines += [
+        "",
+        f"Open loop from {card['open_loop']['history']} observed frames on recorded actions, "
+        f"{card['open_loop']['windows']} windows; mean Euclidean position error read by probe a.",
+        "",
+        "## Evaluation mode",
+        "",
+        "Loss on held-out clips in evaluation mode over the loss with batch statistics (dropout "
+        "off):",
+        "",
+        f"- as trained {gap['before']:.3f}, after recalibration on {gap['batches']} training "
+        f"batches {gap['after']:.3f} (prediction term alone: {gap['prediction_before']:.3f} and "
+        f"{gap['prediction_after']:.3f}).",
+        f"- Recalibration moved the batch-statistics loss by "
+        f"{100 * gap['batch_statistics_change']:.2f} % (more than 15 % would make it invalid).",
+        "",
+        "## Floors",
+        "",
+        "| what | value | floor | met | margin |",
+        "|---|---|---|---|---|",
+    ]
+    for floor in card["floors"]:
+        lines.append(
+            f"| {floor['name']} | {floor['value']:.4g} | {floor['bound']} | "
+            f"{'yes' if floor['met'] else '**no**'} | {floor['margin']} |"
+        )
+    lines += [
+        "",
+        f"Latent: {card['latent']['width']} numbers, effective rank "
+        f"{card['latent']['effective_rank']:.1f}, mean deviation "
+        f"{card['latent']['mean_deviation']:.2f}.",
+        "",
+        "## Limits",
+        "",
+        "Trained on one fixed layout and speed: doors, walls, colours, radii and speeds were never "
+        "varied, so inputs that change them are out of its training distribution.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _list(values: list[float]) -> str:
+    return "(" + ", ".join(f"{v:.4f}" for v in values) + ")"
+
+
+def _mean(columns: list[Mapping[str, Any]], key: str) -> float:
+    return sum(c[key] for c in columns) / len(columns)
