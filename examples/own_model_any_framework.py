@@ -29,7 +29,9 @@ def encode(frames: np.ndarray) -> np.ndarray:
 def predict(latents: np.ndarray, actions: np.ndarray) -> np.ndarray:
     """[Q, h, 2] observed, [Q, (h + K - 1) * frameskip, 2] raw -> [Q, K, 2] that follow."""
     future = actions[:, (latents.shape[1] - 1) :]
-    return (latents[:, -1:] + PIXELS_PER_UNIT_OF_ACTION * np.cumsum(future, axis=1)).astype(np.float32)
+    return (latents[:, -1:] + PIXELS_PER_UNIT_OF_ACTION * np.cumsum(future, axis=1)).astype(
+        np.float32
+    )
 
 
 def main(questions: str, answers: str) -> None:
@@ -40,7 +42,9 @@ def main(questions: str, answers: str) -> None:
     latents = encode(frames)
     # One block per model frame: this model adds up the actions between two of them.
     blocks = actions.reshape(len(actions), -1, frameskip, actions.shape[2]).sum(axis=2)
-    np.savez(answers, latents=latents, predictions=predict(latents[history], blocks), queries=digest)
+    np.savez(
+        answers, latents=latents, predictions=predict(latents[history], blocks), queries=digest
+    )
 
 
 if __name__ == "__main__":

@@ -27,7 +27,9 @@ class DotNet(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.see = nn.Sequential(nn.Flatten(), nn.Linear(SIDE * SIDE, 64), nn.GELU(), nn.Linear(64, 8))
+        self.see = nn.Sequential(
+            nn.Flatten(), nn.Linear(SIDE * SIDE, 64), nn.GELU(), nn.Linear(64, 8)
+        )
         self.move = nn.Sequential(nn.Linear(8 + 2, 64), nn.GELU(), nn.Linear(64, 8))
 
     def forward(self, latents: Tensor, actions: Tensor) -> Tensor:
@@ -58,6 +60,8 @@ class Adapter:
         self, latents: Tensor, actions: Tensor, *, row_seeds: Sequence[int] | None = None
     ) -> Tensor:
         return self.module(latents[:, -1], actions[:, -1])
+
+
 # ---------------------------------------------------------------------------------------------------
 
 
@@ -99,7 +103,9 @@ def make(steps: int = 400) -> Adapter:
     for _ in range(steps):
         latents = net.see(pixels.flatten(0, 1)).unflatten(0, pixels.shape[:2])
         ahead = net(latents[:, :-1], actions)
-        loss = (ahead - latents[:, 1:]).square().mean() + (read(latents) - places).square().mean() * 20
+        loss = (ahead - latents[:, 1:]).square().mean() + (
+            read(latents) - places
+        ).square().mean() * 20
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

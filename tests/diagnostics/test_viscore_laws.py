@@ -12,6 +12,7 @@ from dreamcheck.data.episodes import ArrayEpisodes
 from dreamcheck.diagnostics.viscore import (
     Criterion,
     Probe,
+    ScoreCallback,
     ScoreSettings,
     bank_from_latents,
     build_probe,
@@ -21,6 +22,8 @@ from dreamcheck.diagnostics.viscore import (
     rank,
     require_comparable,
     score,
+    table,
+    to_csv,
 )
 from dreamcheck.diagnostics.viscore.criteria import criterion, criterion_names
 from dreamcheck.diagnostics.viscore.influence import (
@@ -584,3 +587,52 @@ def test_wide_columns_are_found_under_their_readers_spelling():
     c = criterion("tworoom")
     assert pick(("t", "pos_agent_0", "pos_agent_1"), c.graded, criterion=c, what="graded") == [1, 2]
     assert pick(("agent_x", "agent_y", "state_0"), c.graded, criterion=c, what="graded") == [0, 1]
+
+
+# Tables and the training callback
+
+
+def test_a_table_names_the_limiting_factor_and_refuses_mixed_scales():
+    probe, z, a, b = noisy()
+    bank = bank_from_latents(LinearModel(a, b), probe, z)
+    settings = ScoreSettings(baselines=False)
+    good, biased = (
+        score(LinearModel(a, b, gain=g), CRITERION, probe, bank=bank, cell_id=n, settings=settings)
+        for n, g in (("good", 1.0), ("deaf", 0.0))
+    )
+    text = table([biased, good])
+    lines = text.splitlines()
+    assert lines[2].startswith("good") and lines[3].startswith("deaf")
+    assert "influence" in lines[3] and "factors VIS" in lines[0]
+    header, first, second = to_csv([biased, good]).splitlines()
+    assert header.startswith("cell_id,status,vis") and first.startswith("deaf,ok,0.0,")
+    part = dataclasses.replace(good, factors="VI")
+    with pytest.raises(InterfaceMismatch, match="factor sets"):
+        table([good, part])
+
+
+def test_the_callback_scores_on_one_probe_and_keeps_its_table(tmp_path, world):
+    probe, z, a, b = world
+    model = LinearModel(a, b)
+    model.encode = lambda o: torch.from_numpy(z[o["pixels"][:, 0, 0, 0].long()])
+    rows = np.arange(probe.num_rows)
+    framed = dataclasses.replace(
+        probe,
+        frames=lambda i: np.broadcast_to(
+            (rows[i] % 256).astype(np.uint8)[:, None, None, None], (len(i), 3, 1, 1)
+        ).copy(),
+    )
+    callback = ScoreCallback(
+        CRITERION,
+        framed,
+        run="run",
+        every=2,
+        settings=ScoreSettings(include="V", baselines=True),
+        csv=tmp_path / "scores.csv",
+    )
+    assert callback(model, epoch=1) is None
+    record = callback(model, epoch=2, training_loss=0.5)
+    assert record.cell_id == "run__epoch2" and record.baselines.training_loss == 0.5
+    callback(model, epoch=4)
+    assert len((tmp_path / "scores.csv").read_text().splitlines()) == 3
+    assert len({r.probe_digest for r in callback.records}) == 1

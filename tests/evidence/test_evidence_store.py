@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -120,6 +121,15 @@ def test_a_measurement_under_a_key_that_is_not_its_own_is_refused(tmp_path):
         store.commit([INTERFACE])
         with pytest.raises(EvidenceError, match="should have key"):
             store.commit([Record.make("measurement", "0" * 64, payload)])
+
+
+def test_a_typed_record_under_a_key_that_is_not_its_own_is_refused(tmp_path):
+    m = measurement("in-1", 0, "search")
+    made = evaluation("in-1", [m])
+    with make(tmp_path / "s") as store:
+        with pytest.raises(EvidenceError, match="the key does not follow"):
+            store.commit([INTERFACE, m, Record.make("evaluation", "mine", made.payload)])
+        assert store.commit([INTERFACE, m, made.record()]) == 3
 
 
 def test_foreign_keys_are_enforced(tmp_path):
@@ -441,6 +451,9 @@ def test_artifacts_are_named_by_content_and_checked_when_read(tmp_path):
         assert store.artifacts.path(ref) == tmp_path / "s" / "artifacts" / ref[:2] / ref
         back = store.artifacts.get_arrays(ref)
         assert np.array_equal(back["b"], arrays["b"]) and back["a"].dtype == bool
+        # No wall time in the file: made tomorrow, it must have the same name.
+        with zipfile.ZipFile(store.artifacts.path(ref)) as archive:
+            assert {e.date_time for e in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
         small = store.artifacts.put_bytes(b"abc", "txt")
         # SHA-256 of "abc": FIPS 180-2, appendix B.1.
         assert small.startswith("ba7816bf8f01cfea414140de5dae2223")

@@ -99,6 +99,26 @@ def test_a_record_altered_with_all_its_own_digests_breaks_the_chain(study):
     ]  # fmt: skip
 
 
+def test_a_renamed_record_is_named_by_its_key(study):
+    key = key_of(study, "evaluation", input="in-5")
+    edit(study, "UPDATE records SET key = 'mine' WHERE key = ?", key)
+    told = [m for w, k, m in problems(study) if (w, k) == ("key", "evaluation mine")]
+    assert told == ["the key does not follow from the record's fields"]
+
+
+def test_a_noted_text_that_its_value_does_not_give_is_told(study):
+    change_entry(study, text="1.00 px")
+    told = [m for w, k, m in problems(study) if (w, k) == ("number", "worst.risk")]
+    assert any(m.startswith("text '1.00 px' is noted, the records give ") for m in told)
+
+
+def test_the_table_of_artifacts_is_checked_against_the_files(study):
+    sql = "UPDATE artifacts SET num_bytes = 7 WHERE ref = (SELECT min(ref) FROM artifacts)"
+    edit(study, sql)
+    ((what, where, message),) = problems(study)
+    assert what == "artifact" and where.endswith(".npz") and "lists 7 bytes" in message
+
+
 @pytest.mark.parametrize("column", ["key", "digest", "fields", "chain"])
 def test_every_column_of_a_record_is_guarded(study, column):
     edit(study, f"UPDATE records SET {column} = '00' || substr({column}, 3) WHERE seq = 10")

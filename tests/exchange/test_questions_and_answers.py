@@ -172,7 +172,7 @@ def test_the_twenty_line_adapter_is_inspected(monkeypatch, capsys):
     from dreamcheck.models.inspecting import inspect_checkpoint
     from dreamcheck.models.protocol import WorldModel
 
-    model = own_model_torch.make(steps=250)
+    model = own_model_torch.make(steps=150)
     assert isinstance(model, WorldModel)
     report = inspect_checkpoint(model, data=own_model_torch.dots(seed=2), horizon=2)
     assert report.verdict == "follows the actions", report.lines()

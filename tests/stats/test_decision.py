@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dreamcheck.stats import NotTestable, StatisticsInputError, cvar, decide, holm
+from dreamcheck.stats import NotTestable, StatisticsInputError, cvar, decide, holm, resampled
 from dreamcheck.streams import stream
 
 SEEDS = 16
@@ -191,3 +191,14 @@ def test_a_real_failure_is_found_almost_always():
         v = decide({"x": bad}, table[1:], table[0], root_seed=trial, resamples=2000)[0]
         found += v.verdict == "confirmed"
     assert found >= 54
+
+
+def test_the_bounds_are_read_at_the_percentile_widened_for_the_number_of_seeds():
+    rng = stream(12, "test")
+    losses = library(rng, 1)[0]
+    v = decide({"x": losses}, library(rng), library(rng, 1)[0], root_seed=5, alpha=None)[0]
+    replicates = resampled(losses, root_seed=5, identity="decision:x", resamples=20_000)
+    # Phi(-sqrt(16/15) * 1.7531) = Phi(-1.8105) = 0.0351 instead of 0.05
+    assert v.low == pytest.approx(np.quantile(replicates, 0.0351), rel=1e-3)
+    assert v.high == pytest.approx(np.quantile(replicates, 1 - 0.0351), rel=1e-3)
+    assert v.low < np.quantile(replicates, 0.05)

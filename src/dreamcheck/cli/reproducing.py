@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from dreamcheck.digest import plain
 from dreamcheck.errors import ExitCode
 
 group = typer.Typer(
@@ -23,6 +21,39 @@ JsonFile = Annotated[
 ]
 
 
+@group.command()
+def tworoom(data: Data, json_file: JsonFile = None) -> None:
+    """Planning outcomes of the TwoRoom reproduction: every count, interval, test and mean.
+
+    Example: dreamcheck reproduce tworoom --data released/tworoom_runs --json out.json
+    """
+    from dreamcheck.reproduce import reproduce_tworoom
+
+    _finish(reproduce_tworoom(data), json_file)
+
+
+@group.command()
+def acpc(data: Data, json_file: JsonFile = None) -> None:
+    """ACPC screening tables, in exact arithmetic and in the released float arithmetic.
+
+    Example: dreamcheck reproduce acpc --data released/acpc
+    """
+    from dreamcheck.reproduce import reproduce_acpc
+
+    _finish(reproduce_acpc(data), json_file)
+
+
+@group.command()
+def viscore(data: Data, json_file: JsonFile = None) -> None:
+    """VIScore's tables from the released pools.
+
+    Example: dreamcheck reproduce viscore --data released/viscore
+    """
+    from dreamcheck.reproduce.viscore import reproduce_viscore
+
+    _finish(reproduce_viscore(data), json_file)
+
+
 def register(app: typer.Typer) -> None:
     """Add the command group."""
     app.add_typer(group, name="reproduce")
@@ -32,7 +63,6 @@ def _finish(report: Any, json_file: Path | None) -> None:
     for line in report.lines():
         typer.echo(line)
     if json_file is not None:
-        text = json.dumps(plain(report.to_dict()), indent=1, ensure_ascii=False)
-        json_file.write_text(text + "\n", encoding="utf-8")
+        report.write_json(json_file)
     if not report.ok:
         raise typer.Exit(ExitCode.INTEGRITY)

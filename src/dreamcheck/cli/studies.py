@@ -12,6 +12,9 @@ from dreamcheck.cli import shared
 from dreamcheck.errors import ExitCode
 from dreamcheck.evidence import Store
 
+MOST_PROBLEMS = 20
+"""Altered things that `verify` prints one by one."""
+
 Study = Annotated[Path, typer.Argument(help="Folder of a study.", metavar="STUDY")]
 
 
@@ -186,8 +189,10 @@ def verify(
     else:
         for name, count in result.checked.items():
             typer.echo(f"{count:>8}  {name} checked")
-        for problem in result.problems:
+        for problem in result.problems[:MOST_PROBLEMS]:
             typer.echo(f"ALTERED  {problem}")
+        if len(result.problems) > MOST_PROBLEMS:
+            typer.echo(f"... and {len(result.problems) - MOST_PROBLEMS} more; --json lists all")
         typer.echo("nothing was altered" if result.ok else f"{len(result.problems)} problem(s)")
     if not result.ok:
         raise typer.Exit(ExitCode.INTEGRITY)

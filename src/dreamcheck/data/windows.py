@@ -77,6 +77,11 @@ class Windows:
         self._counts = counts
 
     @property
+    def episodes(self) -> np.ndarray:
+        """Numbers of the episodes that clips are cut from, int64."""
+        return self._chosen
+
+    @property
     def span(self) -> int:
         """Environment steps from a clip's first to its last frame."""
         return (self.num_frames - 1) * self.frameskip

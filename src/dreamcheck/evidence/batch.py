@@ -69,8 +69,11 @@ def ready(store: Store, item: Entry | Record | Interface) -> Record:
         payload = dict(record.payload)
         payload["stamps"] = [*payload.get("stamps", ()), *store._stamps]
         record = Record.make(record.kind, record.key, payload, meta=record.meta)
-    if isinstance(item, Record) and record.kind in TYPES:
-        entry_of(record)
+    if isinstance(item, Record) and record.kind in TYPES and entry_of(record).key != record.key:
+        raise EvidenceError(
+            f"{record.kind} {record.key}: the key does not follow from the record's fields. Build "
+            "it from its type, which makes the key."
+        )
     payload = record.payload
     if "partition" in payload:
         _check_partition(store, record)

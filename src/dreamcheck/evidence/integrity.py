@@ -88,7 +88,9 @@ def ids_in_library(store: Store) -> list[Finding]:
     known: dict[str, set[str]] = {}
     for key, library in _entries(store, "library"):
         try:
-            known[key] = set(library_table(store.artifacts, library).ids)
+            # Records name their library by its key or by its specification's name, which is
+            # unique inside a study.
+            known[key] = known[library.spec] = set(library_table(store.artifacts, library).ids)
         except DreamcheckError as e:
             found.append(Finding("ids in library", "library", key, str(e)))
     for kind in ("trace", "evaluation", "validation", "neighbourhood"):

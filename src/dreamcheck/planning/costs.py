@@ -116,9 +116,7 @@ class ModelCost:
                 out.append((costs[:keep, :k], latents[:keep, :k]))
         return out
 
-    def _scored(
-        self, chunk: Tensor, rows: Tensor, differentiable: bool
-    ) -> tuple[Tensor, Tensor]:
+    def _scored(self, chunk: Tensor, rows: Tensor, differentiable: bool) -> tuple[Tensor, Tensor]:
         e, k = chunk.shape[:2]
         blocks = self.space.model_blocks(chunk.flatten(0, 1))
         past = torch.from_numpy(self.contexts.past)[rows].repeat_interleave(k, dim=0)

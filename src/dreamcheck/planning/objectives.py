@@ -4,13 +4,14 @@ Shapes: B episodes, K candidates, T planned blocks. latents [B, K, T, *shape] im
 block, goal [B, *shape] the goal's latent, actions [B, K, T, A] model-ready blocks. Row b of the
 costs depends on row b of the arguments only. Solvers, scores, explanations and consistency all
 take one of these; a user's own is any callable of this form.
+An objective with ``terminal = True`` reads the last latent only, and can be asked about reality too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -59,7 +60,8 @@ class GoalLatent:
         weights = ", ".join(f"{w:g} x {p}" for p, w in self.parts.items())
         return f"goal latent ({weights})" if weights else "goal latent"
 
-    unit = "latent units squared"
+    unit: ClassVar[str] = "latent units squared"
+    terminal: ClassVar[bool] = True
 
     def __call__(self, latents: Tensor, goal: Tensor, actions: Tensor) -> Tensor:
         """The costs [B, K]."""
@@ -89,6 +91,7 @@ class DecodedState:
 
     readout: Readout
     columns: tuple[int, ...] = ()
+    terminal: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -118,6 +121,7 @@ class TemporalDistance(nn.Module):
 
     name = "temporal distance"
     unit = "environment steps"
+    terminal = True
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -235,7 +239,7 @@ class Weighted:
         """What it is."""
         return " + ".join(f"{w:g} x {o.name}" for w, o in self.terms)
 
-    unit = "weighted sum"
+    unit: ClassVar[str] = "weighted sum"
 
     def __call__(self, latents: Tensor, goal: Tensor, actions: Tensor) -> Tensor:
         """The costs [B, K]."""

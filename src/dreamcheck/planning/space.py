@@ -69,7 +69,9 @@ class PlannerSpace:
             )
         f = self.conventions.frameskip
         if any(not 0 <= s < f for s in self.driving.slots):
-            raise UsageError(f"driving.slots = {self.driving.slots}: a block has steps 0 to {f - 1}.")
+            raise UsageError(
+                f"driving.slots = {self.driving.slots}: a block has steps 0 to {f - 1}."
+            )
         if self.driving.encoding == "slots" and not self.driving.slots:
             raise UsageError("driving.encoding = 'slots' needs driving.slots, e.g. [0, 1].")
 
@@ -83,7 +85,10 @@ class PlannerSpace:
         """The action box in the candidates' own units, float32 [width] each."""
         low, high = np.asarray(self.box.low), np.asarray(self.box.high)
         if self.kind == "dense_normalised":
-            mean, std = np.asarray(self.conventions.action_mean), np.asarray(self.conventions.action_std)
+            mean, std = (
+                np.asarray(self.conventions.action_mean),
+                np.asarray(self.conventions.action_std),
+            )
             tiles = self.width // len(low)
             low, high = np.tile((low - mean) / std, tiles), np.tile((high - mean) / std, tiles)
         return low.astype(np.float32), high.astype(np.float32)

@@ -160,7 +160,7 @@ def held_out(
     unit: str,
 ) -> str:
     """Validation risk by group: random references as a cloud, shortlisted ones with intervals."""
-    chart = Chart(700, 250, "Risk on held-out seeds, by group", left=150, bottom=40)
+    chart = Chart(1080, 270, "Risk on held-out seeds, by group", left=150, bottom=40)
     risks = [r["risk"] for rows in groups.values() for r in rows if r["risk"] is not None]
     highs = [r["high"] for rows in groups.values() for r in rows if r.get("high") is not None]
     top = max([*risks, *highs, 1e-9]) * 1.06

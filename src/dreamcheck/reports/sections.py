@@ -67,11 +67,15 @@ def search_section(reader: Reader, search: Mapping[str, Any]) -> dict[str, Any]:
     spec = search["specification"]
     found = reader.payloads("finding", spec=spec, group="shortlist")
     found.sort(key=lambda f: (-(_number(f["risk"]) or 0.0), f["input"]))
-    strips = _strips(reader, spec, found)
     evaluations = reader.payloads("evaluation", spec=spec)
-    values = _values(reader, spec)
     traces = reader.payloads("trace", spec=spec)
     library = next(iter(reader.payloads("library", spec=spec)))
+    names = library["names"]
+    random = reader.payloads("finding", spec=spec, group="random-shortlist")
+    for f in (*found, *random):
+        f["values"] = {n: f["values"][n] for n in names}
+    strips = _strips(reader, spec, found)
+    values = _values(reader, names)
     rows = [{**e, "values": values[e["input"]]} for e in evaluations]
     return {
         "name": spec,
@@ -82,10 +86,7 @@ def search_section(reader: Reader, search: Mapping[str, Any]) -> dict[str, Any]:
         "counts": _counts(reader, spec, library["key"]),
         "library": library,
         "findings": [_finding_row(reader, f) for f in found],
-        "random": [
-            _finding_row(reader, f)
-            for f in reader.payloads("finding", spec=spec, group="random-shortlist")
-        ],
+        "random": [_finding_row(reader, f) for f in random],
         "strips": strips,
         "arena": _arena(reader, rows, strips),
         "legend": charts.legend_bar(
@@ -207,7 +208,7 @@ def _strips(
                 "number": number,
                 "input": name,
                 "finding": _finding_row(reader, by_input[name]),
-                "title": values_text(strip["values"]),
+                "title": values_text(by_input[name]["values"]),
                 "seed": reader.field("strip", strip["key"], "seed", "{}"),
                 "loss": reader.field("strip", strip["key"], "loss", "{:.2f} " + reader.unit),
                 "kind": strip["imagined_kind"],
@@ -438,12 +439,12 @@ def _evaluated(
     return out
 
 
-def _values(reader: Reader, spec: str) -> dict[str, dict[str, Any]]:
-    """Typed values of every measured input of a specification, by id."""
+def _values(reader: Reader, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Typed values of every measured input of a specification, by id, in its own order."""
     found: dict[str, dict[str, Any]] = {}
     for m in reader.payloads("measurement"):
-        if m["values"] is not None:
-            found[m["input"]] = m["values"]
+        if m["values"] is not None and set(m["values"]) == set(names):
+            found[m["input"]] = {n: m["values"][n] for n in names}
     return found
 
 

@@ -28,6 +28,8 @@ class Search(_Part):
     methods: run side by side on the same scouts and stored measurements.
     primary: the method whose shortlist is validated.
     restart_seeds: one search per seed and method.
+    parameters: method -> {"preset": a named column, or single fields}.
+    neighbourhoods: whether findings are tested for persistence.
     """
 
     specification: str
@@ -37,6 +39,7 @@ class Search(_Part):
     budget: int = Field(gt=0)
     restart_seeds: tuple[int, ...] = Field(min_length=1)
     parameters: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    neighbourhoods: bool = True
 
     @model_validator(mode="after")
     def _primary_runs(self) -> Search:

@@ -38,7 +38,7 @@ def persist(study: Study, search: Search) -> dict[str, Any] | None:
 
     Source: spec/discovery.md section 4; spec/evidence.md section 4.
     """
-    if study.config.checks.anchors == 0:
+    if study.config.checks.anchors == 0 or not search.neighbourhoods:
         return None
     anchors = anchors_of(study, search)
     if not anchors.top:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dreamcheck.evidence import Validation
-from dreamcheck.stats import Verdict, decide
+from dreamcheck.stats import NotTestable, Verdict, decide
 from dreamcheck.study.config import Search
 from dreamcheck.study.measuring import CONTROL, Aggregate
 from dreamcheck.study.selecting import random_inputs, shortlisted
@@ -99,17 +99,30 @@ def _verdicts(
         members = {i: losses(together[i]) for i in measured[group]}
         if not members:
             continue
-        for verdict in decide(
-            members,
-            [losses(a) for a in measured["reference"].values()],
-            losses(measured["default-reset"][CONTROL.id]),
-            root_seed=study.config.root_seed,
-            alpha=statistic.alpha if statistic.name == "cvar" else None,
-            looks=looks,
-            minimum_references=min(20, len(measured["reference"])),
-        ):
-            out[verdict.input_id] = verdict
+        try:
+            verdicts = decide(
+                members,
+                [losses(a) for a in measured["reference"].values()],
+                losses(measured["default-reset"][CONTROL.id]),
+                root_seed=study.config.root_seed,
+                alpha=statistic.alpha if statistic.name == "cvar" else None,
+                looks=looks,
+            )
+        except NotTestable as e:
+            study.progress.say(f"no verdicts on the {group}: {e}")
+            verdicts = [_undecided(i, len(losses_of)) for i, losses_of in members.items()]
+        out.update({v.input_id: v for v in verdicts})
     return out
+
+
+def _undecided(input_id: str, num_seeds: int) -> Verdict:
+    """The verdict on an input that nothing can be said about: too few complete references."""
+    nan = float("nan")
+    return Verdict(
+        input_id=input_id, verdict="incomplete", risk=nan, low=nan, high=nan, confirm_level=nan,
+        refute_level=nan, threshold=nan, median=nan, default_risk=nan, num_seeds=0,
+        seeds_missing=num_seeds, seeds_informative=False,
+    )  # fmt: skip
 
 
 def _commit(

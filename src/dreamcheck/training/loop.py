@@ -80,13 +80,20 @@ def draw_directions(width: int, count: int, *, seed: int, role: str, identity: i
     return unit_directions(torch.from_numpy(raw))
 
 
-def learning_rate(step: int, recipe: OptimiserRecipe) -> float:
-    """Rate of 0-based step: linear up over the warm-up, cosine to 0 at the end."""
-    warm = max(1, round(recipe.warmup * recipe.steps))
+def cosine_rate(step: int, *, steps: int, peak: float, warmup: float) -> float:
+    """Rate of 0-based step: linear up over the warm-up's share, cosine to 0 at the end."""
+    warm = max(1, round(warmup * steps))
     if step < warm:
-        return recipe.learning_rate * (step + 1) / warm
-    along = (step + 1 - warm) / max(1, recipe.steps - warm)
-    return recipe.learning_rate * 0.5 * (1 + math.cos(math.pi * along))
+        return peak * (step + 1) / warm
+    along = (step + 1 - warm) / max(1, steps - warm)
+    return peak * 0.5 * (1 + math.cos(math.pi * along))
+
+
+def learning_rate(step: int, recipe: OptimiserRecipe) -> float:
+    """The recipe's rate at a 0-based step."""
+    return cosine_rate(
+        step, steps=recipe.steps, peak=recipe.learning_rate, warmup=recipe.warmup
+    )
 
 
 def autocast_dtype(precision: str, device: torch.device | str = "cpu") -> torch.dtype | None:

@@ -63,9 +63,29 @@ class OptimiserRecipe(_Part):
     save_every: int = Field(default=100, gt=0)
 
 
-class MeasureRecipe(_Part):
-    """What is measured on the trained model, and with how much data."""
+class RefinementRecipe(_Part):
+    """The second phase: the predictor alone on the frozen encoder's latents; 0 steps skip it.
 
+    forecast: steps of its loss; the first is teacher-forced, the rest are fed on predictions.
+    """
+
+    steps: int = Field(default=0, ge=0)
+    batch: int = Field(default=256, gt=1)
+    learning_rate: float = Field(default=1e-3, gt=0)
+    weight_decay: float = Field(default=1e-3, ge=0)
+    warmup: float = Field(default=0.02, ge=0, lt=1)
+    clip_norm: float = Field(default=1.0, gt=0)
+    forecast: int = Field(default=1, gt=0)
+
+
+class MeasureRecipe(_Part):
+    """What is measured on the trained model, and with how much data.
+
+    more_heldout: fresh episodes recorded for measuring only, beside those of the split; a batch
+        drawn from few episodes is not distributed like training.
+    """
+
+    more_heldout: int = Field(default=0, ge=0)
     recalibration_batches: int = Field(default=100, gt=0)
     loss_batches: int = Field(default=16, gt=0)
     probe_frames: int = Field(default=16000, gt=0)
@@ -94,6 +114,7 @@ class Recipe(_Part):
     model: LeWMConfig
     objective: ObjectiveRecipe
     optimiser: OptimiserRecipe
+    refinement: RefinementRecipe = RefinementRecipe()
     measure: MeasureRecipe = MeasureRecipe()
     floors: Floors = Floors()
 

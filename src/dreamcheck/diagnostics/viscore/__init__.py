@@ -1,6 +1,7 @@
 """VIScore: is a checkpoint fit to plan with? Veracity, influence, sobriety, and their baselines."""
 
 from dreamcheck.diagnostics.viscore.bank import LatentBank, bank_from_latents, encode_bank
+from dreamcheck.diagnostics.viscore.callback import ScoreCallback
 from dreamcheck.diagnostics.viscore.criteria import (
     Criterion,
     criterion,
@@ -17,6 +18,7 @@ from dreamcheck.diagnostics.viscore.search import (
     NumpyNoise,
     TorchNoise,
 )
+from dreamcheck.diagnostics.viscore.table import table, to_csv
 
 __all__ = [
     "PROBE_OF_PLANNER",
@@ -25,6 +27,7 @@ __all__ = [
     "LatentBank",
     "NumpyNoise",
     "Probe",
+    "ScoreCallback",
     "ScoreRecord",
     "ScoreSettings",
     "TorchNoise",
@@ -39,4 +42,6 @@ __all__ = [
     "require_comparable",
     "score",
     "score_many",
+    "table",
+    "to_csv",
 ]

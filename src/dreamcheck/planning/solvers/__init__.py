@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from dreamcheck.errors import UsageError
@@ -36,12 +37,10 @@ def make_solver(name: str, **settings: Any) -> Solver:
     """
     if name not in SOLVERS:
         raise UsageError(f"solver {name!r} is not one of {', '.join(SOLVERS)}.")
-    known = SOLVERS[name].__dataclass_fields__
+    known = [f.name for f in fields(SOLVERS[name])]
     for key in settings:
         if key not in known:
-            raise UsageError(
-                f"solver.{key} is no setting of {name}; it has {', '.join(known)}."
-            )
+            raise UsageError(f"solver.{key} is no setting of {name}; it has {', '.join(known)}.")
     solver: Solver = SOLVERS[name](**settings)
     return solver
 

@@ -182,7 +182,9 @@ class Recorder:
         return Plan(
             actions=actions.detach().float().numpy().copy(),
             elite_cost=elite_cost.detach().double().numpy().copy(),
-            margins=np.stack(self._margins, axis=1) if self._margins else np.full((rows, 0), np.inf),
+            margins=np.stack(self._margins, axis=1)
+            if self._margins
+            else np.full((rows, 0), np.inf),
             out_of_range=(
                 np.mean(self._outside, axis=0) if self._outside else np.full(rows, np.nan)
             ),

@@ -94,9 +94,7 @@ class Gradient:
                 cheapest, margins = best(costs, 1)
                 if trace:
                     spread = first.std(dim=1) if self.num_starts > 1 else torch.zeros_like(mean)
-                    record.iteration(
-                        actions, costs, cheapest, actions[:, 0], spread, margins
-                    )
+                    record.iteration(actions, costs, cheapest, actions[:, 0], spread, margins)
                 (actions.grad,) = torch.autograd.grad(costs.sum(), actions)
                 optimiser.step()
         chosen = actions.detach()[torch.arange(rows), cheapest[:, 0]]

@@ -1,0 +1,246 @@
+"""Cached replay: one evaluated library, many paired restarts of every method.
+
+Every method reads the same stored score of an input, so a replay changes only the order in which
+scores are revealed. What comes out speaks for this one table: restarts differ in the search's own
+randomness (spec/evidence.md section 7).
+Source: spec/discovery.md sections 4 and 5.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from dreamcheck.digest import digest_arrays
+from dreamcheck.discovery.library import Library
+from dreamcheck.discovery.methods import METHODS, make_method
+from dreamcheck.discovery.parameters import SearchParameters
+from dreamcheck.discovery.search import Score
+from dreamcheck.errors import EvidenceError, IncompleteError, UsageError
+
+SEEDS_PER_JOB = 16
+
+
+class ScoreTable:
+    """The stored score of every input of a library.
+
+    scores: float64 [N], finite, in library order.
+    active: bool [N], task-active inputs; all of them where the protocol has no activity.
+    digest: SHA-256 over both, which names the table a replay is conditional on.
+    """
+
+    def __init__(
+        self, library: Library, scores: np.ndarray, *, active: np.ndarray | None = None
+    ) -> None:
+        """A table from arrays in library order.
+
+        Raises:
+            UsageError: not one row per input.
+            IncompleteError: a score is missing (not finite); the first such input is named.
+        """
+        scores = np.asarray(scores, dtype=np.float64)
+        active = np.ones(len(library), bool) if active is None else np.asarray(active, dtype=bool)
+        if scores.shape != (len(library),) or active.shape != scores.shape:
+            raise UsageError(
+                f"scores of shape {scores.shape} and activity of shape {active.shape} do not fit "
+                f"a library of {len(library)} inputs."
+            )
+        missing = np.flatnonzero(~np.isfinite(scores))
+        if len(missing):
+            first = int(missing[0])
+            raise IncompleteError(
+                f"the score table of {library.specification.name!r} lacks {len(missing)} of "
+                f"{len(library)} inputs; the first is {library.id(first)} {library.values(first)}. "
+                "Evaluate them, or search online instead of replaying."
+            )
+        self.library = library
+        self.scores = scores
+        self.active = active
+        self.digest = digest_arrays({"scores": scores, "active": active})
+
+    @classmethod
+    def from_scores(cls, library: Library, scores: Mapping[str, Score]) -> ScoreTable:
+        """A table from records by id; ids of other libraries are refused.
+
+        Raises:
+            SpecificationError: an id that the library does not hold.
+            IncompleteError: an input without a score; the first is named.
+        """
+        values = np.full(len(library), np.nan)
+        active = np.ones(len(library), dtype=bool)
+        for name, score in scores.items():
+            index = library.index(name)
+            values[index], active[index] = score.value, score.active
+        return cls(library, values, active=active)
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Every restart of one method.
+
+    queries: library index of each query, [restarts, budget]; -1 after the library ran out.
+    scores: theirs, NaN there.
+    best: reported best of each restart [restarts]: over task-active queries where it has any.
+    """
+
+    queries: np.ndarray
+    scores: np.ndarray
+    best: np.ndarray
+
+    def best_so_far(self) -> np.ndarray:
+        """Largest score up to each query, [restarts, budget]."""
+        return np.fmax.accumulate(self.scores, axis=1)
+
+    def cumulative_hits(self, threshold: int) -> np.ndarray:
+        """Share of restarts at or above threshold / 100 after each query, [budget]."""
+        return (self.best_so_far() >= threshold / 100).mean(axis=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Paired restarts of several methods over one table; row r of every method is one pair.
+
+    exhausted: the budget was larger than the library, so every run ended early.
+    """
+
+    table: ScoreTable
+    budget: int
+    restarts: tuple[int, ...]
+    runs: Mapping[str, Runs]
+    scout: int
+    exhausted: bool
+
+
+def replay(
+    table: ScoreTable,
+    *,
+    methods: Sequence[str],
+    restarts: Sequence[int],
+    budget: int,
+    parameters: SearchParameters | None = None,
+    workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> Replay:
+    """Run every method from every restart seed over the table.
+
+    The result does not depend on ``workers``.
+
+    Args:
+        table: the evaluated library.
+        methods: names in ``METHODS``.
+        restarts: restart seeds, distinct.
+        budget: queries per run.
+        parameters: of the protocol.
+        workers: processes.
+        progress: called with (runs done, runs in all).
+
+    Raises:
+        UsageError: unknown or repeated names, repeated seeds.
+        EvidenceError: two methods' scouts differ (never, unless a method breaks its contract).
+    """
+    for name in methods:
+        if name not in METHODS:
+            raise UsageError(f"no search method is called {name!r}; known: {', '.join(METHODS)}.")
+    if not methods or len(set(methods)) != len(methods):
+        raise UsageError(f"methods must be distinct and at least one; got {list(methods)}.")
+    if not restarts or len(set(restarts)) != len(restarts):
+        raise UsageError("restart seeds must be distinct and at least one.")
+    parameters = parameters or SearchParameters()
+    jobs = [
+        (name, tuple(restarts[start : start + SEEDS_PER_JOB]))
+        for start in range(0, len(restarts), SEEDS_PER_JOB)
+        for name in methods
+    ]
+    context = (table, budget, parameters)
+    found: dict[str, list[np.ndarray]] = {name: [] for name in methods}
+    done, total = 0, len(methods) * len(restarts)
+
+    def collect(name: str, queries: np.ndarray) -> None:
+        nonlocal done
+        found[name].append(queries)
+        done += len(queries)
+        if progress is not None:
+            progress(done, total)
+
+    if workers <= 1:
+        with threadpool_limits(1):
+            for job in jobs:
+                collect(job[0], _run_job(context, job))
+    else:
+        with ProcessPoolExecutor(
+            workers,
+            mp_context=multiprocessing.get_context("forkserver"),
+            initializer=_start_worker,
+            initargs=(context,),
+        ) as pool:
+            for job, queries in zip(jobs, pool.map(_run_in_worker, jobs), strict=True):
+                collect(job[0], queries)
+    runs = {name: _runs(table, np.concatenate(parts)) for name, parts in found.items()}
+    scout = min(parameters.scout, budget, len(table.library))
+    _check_scouts(runs, scout=scout)
+    return Replay(
+        table=table,
+        budget=budget,
+        restarts=tuple(restarts),
+        runs=runs,
+        scout=scout,
+        exhausted=budget > len(table.library),
+    )
+
+
+_Context = tuple[ScoreTable, int, SearchParameters]
+_Job = tuple[str, tuple[int, ...]]
+_worker_context: _Context | None = None
+
+
+def _start_worker(context: _Context) -> None:
+    global _worker_context
+    _worker_context = context
+    threadpool_limits(1)
+
+
+def _run_in_worker(job: _Job) -> np.ndarray:
+    assert _worker_context is not None
+    return _run_job(_worker_context, job)
+
+
+def _run_job(context: _Context, job: _Job) -> np.ndarray:
+    table, budget, parameters = context
+    name, seeds = job
+    queries = np.full((len(seeds), budget), -1, dtype=np.int64)
+    for r, seed in enumerate(seeds):
+        method = make_method(
+            name, table.library, seed=seed, budget=budget, parameters=parameters
+        )
+        step = 0
+        while ids := method.ask():
+            index = table.library.index(ids[0])
+            method.tell(ids, [Score(float(table.scores[index]), bool(table.active[index]))])
+            queries[r, step] = index
+            step += 1
+    return queries
+
+
+def _runs(table: ScoreTable, queries: np.ndarray) -> Runs:
+    asked = queries >= 0
+    scores = np.where(asked, table.scores[queries], np.nan)
+    active = np.where(asked & table.active[queries], scores, np.nan)
+    some = np.isfinite(active).any(axis=1)
+    best = np.where(some, np.fmax.reduce(active, axis=1), np.fmax.reduce(scores, axis=1))
+    return Runs(queries=queries, scores=scores, best=best)
+
+
+def _check_scouts(runs: Mapping[str, Runs], *, scout: int) -> None:
+    names = list(runs)
+    first = runs[names[0]].queries[:, :scout]
+    for name in names[1:]:
+        if not np.array_equal(first, runs[name].queries[:, :scout]):
+            raise EvidenceError(
+                f"methods {names[0]!r} and {name!r} did not share their scout of {scout}; their "
+                "runs are not paired."
+            )

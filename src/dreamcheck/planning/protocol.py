@@ -1,0 +1,226 @@
+"""A planning protocol is a value: one TOML file, every field named, nothing by default elsewhere.
+
+Source: spec/protocol.md section 2.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from dreamcheck.digest import digest
+from dreamcheck.errors import UsageError
+from dreamcheck.planning.solvers import Solver, make_solver
+from dreamcheck.planning.space import Driving
+
+PLANNER_STREAMS = 3
+
+
+class SolverSettings(BaseModel):
+    """The solver's name and its settings."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    name: str = "cem"
+
+    def build(self) -> Solver:
+        """The solver.
+
+        Raises:
+            UsageError: an unknown name or setting, named.
+        """
+        return make_solver(self.name, **(self.model_extra or {}))
+
+
+class FreshPolicy(BaseModel):
+    """Episodes generated now, by a policy in the simulator: certainly unseen in training.
+
+    policy: "exploratory", "goal-seeking" or "random". num_episodes, length: how many, and frames
+    of each. Environment seeds are the protocol's seed + 1,000,000 + episode.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    policy: Literal["exploratory", "goal-seeking", "random"] = "exploratory"
+    num_episodes: int = Field(default=200, ge=1)
+    length: int = Field(default=101, ge=2)
+
+
+class Protocol(BaseModel):
+    """Everything that decides a success rate beside the checkpoint (P1).
+
+    goal_rule, offset, max_offset_variant: "fixed_offset": the state ``offset`` frames later.
+        "recorded_target": the target recorded at the start frame. "max_offset": at most ``offset``
+        later, the gap clipped at the episode's end or drawn uniformly.
+    start_rule: "frame0"; "sampled" (all legal starts); "sampled_legacy" (never the last, as the
+        release); "sampled_rows" (rows of all episodes, as the reference); "fresh_policy" (episodes
+        generated now, then sampled).
+    rows_population: of sampled_rows: "all", or "all_but_last" (the 2026-03 script).
+    episode_filter: on the recorded terminated flag at the last frame.
+    episode_list: path of a committed list (JSON); its offset must agree.
+    num_eval: episodes drawn (the whole list where one is committed).
+    budget_steps: environment steps.
+    horizon, receding, block: planned actions per plan, executed before the next plan, and
+        environment steps per planned action.
+    planner_action_space, driving: what a candidate is and how it reaches the model.
+    context_init: "single": the current frame only. "grow": one frame, then those seen. "repeat":
+        copies of the start frame with resting actions between. "history": the recorded frames
+        before the start.
+    rest_start: the start has no velocity, where the task has any; else velocities are restored.
+    success: name of a rule of the task's criteria. success_radius: overrides its tolerance.
+    stop: "success": an episode ends when the rule is fulfilled; "budget": it always runs on.
+    collision: "native", or "swept": the task under legal physics.
+    rng_mode: "per_episode", or "shared": one generator draws everything in order, as the release.
+    streams: planner streams averaged inside an episode.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    task: str = "tworoom"
+    note: str = ""
+    goal_rule: Literal["fixed_offset", "recorded_target", "max_offset"] = "fixed_offset"
+    offset: int | None = Field(default=None, ge=1)
+    max_offset_variant: Literal["clip", "uniform"] = "clip"
+    start_rule: Literal["frame0", "sampled", "sampled_legacy", "sampled_rows", "fresh_policy"] = (
+        "frame0"
+    )
+    rows_population: Literal["all", "all_but_last"] = "all"
+    episode_filter: Literal["none", "policy_solved", "policy_timeout"] = "none"
+    episode_list: str | None = None
+    fresh: FreshPolicy = FreshPolicy()
+    num_eval: int = Field(default=50, ge=1)
+    budget_steps: int = Field(ge=1)
+    horizon: int = Field(default=5, ge=1)
+    receding: int = Field(default=5, ge=1)
+    block: int = Field(default=5, ge=1)
+    solver: SolverSettings = SolverSettings()
+    planner_action_space: Literal["held", "dense_normalised"] = "dense_normalised"
+    driving: Driving = Driving()
+    context_init: Literal["single", "repeat", "grow", "history"] = "grow"
+    rest_start: bool = False
+    success: str = "native"
+    success_radius: float | None = Field(default=None, gt=0)
+    stop: Literal["success", "budget"] = "success"
+    collision: Literal["native", "swept"] = "native"
+    seed: int = Field(default=42, ge=0)
+    rng_mode: Literal["per_episode", "shared"] = "per_episode"
+    streams: int = Field(default=PLANNER_STREAMS, ge=1)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Protocol:
+        if (self.goal_rule != "recorded_target") != (self.offset is not None):
+            raise ValueError(
+                "offset: give it for fixed_offset and max_offset, and only for them; goal_rule is "
+                f"{self.goal_rule}"
+            )
+        if self.receding > self.horizon:
+            raise ValueError(
+                f"receding: {self.receding} planned actions cannot be executed of a plan of "
+                f"horizon {self.horizon}"
+            )
+        if self.episode_list is not None and self.start_rule != "frame0":
+            # P6: a committed list fixes the start.
+            raise ValueError(
+                f"episode_list: a committed list starts at frame 0; start_rule is {self.start_rule}"
+            )
+        if self.rng_mode == "shared" and self.streams != 1:
+            raise ValueError("streams: rng_mode = shared has one generator, so streams must be 1")
+        self.solver.build()
+        return self
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of every field but the note."""
+        return digest(self.model_dump(exclude={"note"}))
+
+    @property
+    def label(self) -> str:
+        """Goal rule, offset and budget: what stands next to every success rate (P3)."""
+        if self.goal_rule == "recorded_target":
+            goal = "recorded target"
+        elif self.goal_rule == "fixed_offset":
+            goal = f"offset {self.offset}"
+        else:
+            goal = f"offset up to {self.offset} ({self.max_offset_variant})"
+        return f"{goal} / budget {self.budget_steps}"
+
+    def replace(self, **changes: Any) -> Protocol:
+        """A copy with fields changed, validated again.
+
+        Raises:
+            UsageError: an unknown field or a value out of range, named.
+        """
+        return protocol_from({**self.model_dump(), **changes}, where=f"protocol {self.name}")
+
+
+def protocol_from(values: Mapping[str, Any], *, where: str) -> Protocol:
+    """A protocol from plain values.
+
+    Raises:
+        UsageError: an unknown or missing field or a value out of range, named.
+    """
+    try:
+        return Protocol.model_validate(dict(values))
+    except ValidationError as e:
+        first = e.errors()[0]
+        field = ".".join(str(p) for p in first["loc"])
+        if first["type"] == "extra_forbidden":
+            raise UsageError(
+                f"{where}: unknown field {field!r}. A protocol has "
+                f"{', '.join(Protocol.model_fields)}."
+            ) from e
+        raise UsageError(f"{where}: {field + ': ' if field else ''}{first['msg']}.") from e
+
+
+def read_protocol(path: str | Path) -> Protocol:
+    """A protocol from a TOML file; ``episode_list`` is taken relative to the file.
+
+    Raises:
+        UsageError: no such file, no TOML, an unknown or missing field, a value out of range.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as e:
+        raise UsageError(f"the protocol {path} cannot be read: {e.strerror}.") from e
+    values = _parse(text, str(path))
+    listed = values.get("episode_list")
+    if isinstance(listed, str) and not Path(listed).is_absolute():
+        values["episode_list"] = str(path.parent / listed)
+    return protocol_from({"name": path.stem, **values}, where=str(path))
+
+
+def preset_names() -> tuple[str, ...]:
+    """Protocols that come with Dreamcheck."""
+    folder = resources.files("dreamcheck.planning") / "presets"
+    return tuple(sorted(p.name.removesuffix(".toml") for p in folder.iterdir()))
+
+
+def load_protocol(name: str | Path) -> Protocol:
+    """A preset by name, or a protocol file by path.
+
+    Raises:
+        UsageError: neither, or a field that cannot be used, named.
+    """
+    if isinstance(name, str) and name in preset_names():
+        folder = resources.files("dreamcheck.planning") / "presets"
+        text = (folder / f"{name}.toml").read_text(encoding="utf-8")
+        return protocol_from({"name": name, **_parse(text, name)}, where=f"preset {name}")
+    if Path(name).suffix == ".toml" or Path(name).exists():
+        return read_protocol(name)
+    raise UsageError(
+        f"protocol {str(name)!r} is neither a preset ({', '.join(preset_names())}) nor a TOML file."
+    )
+
+
+def _parse(text: str, where: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as e:
+        raise UsageError(f"{where} is not TOML: {e}.") from e
