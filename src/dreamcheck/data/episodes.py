@@ -144,6 +144,45 @@ class ArrayEpisodes:
         arrays |= {f"extra/{k}": v for k, v in self.extra.items()}
         return digest([digest_arrays(arrays), [(c.name, c.unit) for c in self.columns]])
 
+    def subset(self, chosen: Sequence[int] | np.ndarray) -> ArrayEpisodes:
+        """The chosen episodes, in the given order, as a copy."""
+        slices = [self._slice(int(e)) for e in chosen]
+        rows = np.concatenate([np.arange(s.start, s.stop) for s in slices] or [np.empty(0, int)])
+        return ArrayEpisodes(
+            lengths=self._lengths[np.asarray(chosen, dtype=np.int64)],
+            actions=self._actions[rows],
+            pixels=None if self._pixels is None else self._pixels[rows],
+            state=self._state[rows],
+            columns=self.columns,
+            extra={k: v[rows] for k, v in self.extra.items()},
+        )
+
+    def joined(self, other: ArrayEpisodes) -> ArrayEpisodes:
+        """These episodes followed by the other ones.
+
+        Raises:
+            UsageError: columns, extras or pixels of one are missing in the other.
+        """
+        if (
+            self.columns != other.columns
+            or set(self.extra) != set(other.extra)
+            or self.has_pixels != other.has_pixels
+        ):
+            raise UsageError(
+                f"episodes with columns {[c.name for c in self.columns]} and extras "
+                f"{sorted(self.extra)} cannot be joined to ones with "
+                f"{[c.name for c in other.columns]} and {sorted(other.extra)}."
+            )
+        both = self._pixels is not None and other._pixels is not None
+        return ArrayEpisodes(
+            lengths=np.concatenate([self._lengths, other._lengths]),
+            actions=np.concatenate([self._actions, other._actions]),
+            pixels=np.concatenate([self._pixels, other._pixels]) if both else None,  # type: ignore[list-item]
+            state=np.concatenate([self._state, other._state]),
+            columns=self.columns,
+            extra={k: np.concatenate([v, other.extra[k]]) for k, v in self.extra.items()},
+        )
+
     @property
     def has_pixels(self) -> bool:
         """Whether ``frames`` can be asked for."""

@@ -13,7 +13,13 @@ from dreamcheck.imagination.runner import Runner
 from dreamcheck.models.readout import StateProbe
 from dreamcheck.models.reference import SupportReference
 from dreamcheck.streams import stream
-from dreamcheck.training.batchnorm import mode_losses, recalibrate
+from dreamcheck.training.batchnorm import (
+    MODES,
+    Mode,
+    Recalibration,
+    mode_losses,
+    recalibrate,
+)
 from dreamcheck.training.loop import (
     Batch,
     Training,
@@ -33,35 +39,47 @@ from dreamcheck.training.measures import (
 )
 from dreamcheck.training.prepare import Prepared
 from dreamcheck.training.probes import fit_probe
+from dreamcheck.training.progress import Progress
 from dreamcheck.training.recipe import Recipe
 from dreamcheck.training.record import constants_of
+from dreamcheck.training.refine import refine_predictor
 
 
-def recalibrate_network(
-    recipe: Recipe, prepared: Prepared, training: Training
-) -> dict[str, Any]:
-    """Precise BN in place, with the held-out losses of every mode before and after (B1-B7).
+class ModeGap:
+    """Losses of each mode on fixed held-out clips, and precise BN on training clips (B1-B7).
 
     Float32 throughout: that is how the model will be used.
     """
-    net, conventions, size = training.net, prepared.conventions, recipe.optimiser.batch
-    heldout = Windows(
-        prepared.episodes,
-        num_frames=recipe.model.history + 1,
-        frameskip=recipe.data.frameskip,
-        subset=prepared.split.heldout,
-    )
 
-    def batches(windows: Windows, count: int, role: str) -> list[np.ndarray]:
-        index = draw_windows(windows, count * size, seed=recipe.seed, role=role)
+    def __init__(self, recipe: Recipe, prepared: Prepared, training: Training) -> None:
+        self.recipe, self.conventions = recipe, prepared.conventions
+        self.net, self.training = training.net, training.windows
+        self.heldout = Windows(
+            prepared.heldout,
+            num_frames=recipe.model.history + 1,
+            frameskip=recipe.data.frameskip,
+        )
+        count = recipe.measure.loss_batches
+        self._held = self._batches(self.heldout, count, "mode gap, held-out")
+        self._seen = self._batches(self.training, count, "mode gap, training")
+
+    def _batches(self, windows: Windows, count: int, role: str) -> list[np.ndarray]:
+        size, seed = self.recipe.optimiser.batch, self.recipe.seed
+        index = draw_windows(windows, count * size, seed=seed, role=role)
         # Sorted clips are neighbours; a batch must look like a training batch.
-        index = stream(recipe.seed, role + " order", len(index)).permutation(index)
+        index = stream(seed, role + " order", len(index)).permutation(index)
         whole = max(1, len(index) // size)
         return [index[i * size : (i + 1) * size] for i in range(whole)]
 
-    def losses_on(windows: Windows, chosen: list[np.ndarray]) -> Any:
-        def losses(i: int) -> dict[str, float]:
-            batch = to_batch(windows.take(chosen[i]), conventions)
+    def losses(self, *, heldout: bool = True) -> dict[Mode, dict[str, float]]:
+        """Mean loss, prediction and regulariser terms in each mode."""
+        windows, chosen = (
+            (self.heldout, self._held) if heldout else (self.training, self._seen)
+        )
+        recipe = self.recipe
+
+        def of_batch(i: int) -> dict[str, float]:
+            batch = to_batch(windows.take(chosen[i]), self.conventions)
             directions = draw_directions(
                 recipe.model.latent_width,
                 recipe.objective.directions,
@@ -71,47 +89,82 @@ def recalibrate_network(
             )
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(torch_seed(recipe.seed, "measuring dropout", i))
-                terms = batch_losses(net, batch, recipe.objective, directions)
+                terms = batch_losses(self.net, batch, recipe.objective, directions)
             return {k: float(getattr(terms, k)) for k in ("loss", "prediction", "regulariser")}
 
-        return losses
+        # Without dropout, training mode is the batch-statistics mode.
+        modes = MODES if recipe.model.dropout else MODES[:2]
+        out = mode_losses(self.net, of_batch, range(len(chosen)), modes=modes)
+        out.setdefault("train", out["batch_statistics"])
+        return out
 
-    held = batches(heldout, recipe.measure.loss_batches, "mode gap, held-out")
-    seen = batches(training.windows, recipe.measure.loss_batches, "mode gap, training")
-    on_heldout = losses_on(heldout, held)
-    before = mode_losses(net, on_heldout, range(len(held)))
+    def recalibrate(self) -> Recalibration:
+        """Precise BN in place, through encoder and predictor."""
 
-    def forward(batch: Batch) -> None:
-        latents = net.encode(batch.frames)
-        net(latents[:, :-1], net.embed_actions(batch.blocks))
+        def forward(batch: Batch) -> None:
+            latents = self.net.encode(batch.frames)
+            self.net(latents[:, :-1], self.net.embed_actions(batch.blocks))
 
-    chosen = batches(training.windows, recipe.measure.recalibration_batches, "recalibration")
-    done = recalibrate(
-        net, forward, (to_batch(training.windows.take(c), conventions) for c in chosen)
-    )
-    after = mode_losses(net, on_heldout, range(len(held)))
-    on_training = mode_losses(
-        net, losses_on(training.windows, seen), range(len(seen)), modes=("eval", "batch_statistics")
-    )
+        chosen = self._batches(
+            self.training, self.recipe.measure.recalibration_batches, "recalibration"
+        )
+        return recalibrate(
+            self.net,
+            forward,
+            (to_batch(self.training.take(c), self.conventions) for c in chosen),
+        )
 
-    def ratio(of: dict[Any, dict[str, float]], term: str) -> float:
+
+def settle(
+    recipe: Recipe, prepared: Prepared, training: Training, *, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Recalibrate, refine the predictor where the recipe says so, recalibrate again; in place.
+
+    Returns:
+        the card's mode-gap figures: as trained, and as shipped.
+    """
+    gap = ModeGap(recipe, prepared, training)
+    trained = gap.losses()
+    done = gap.recalibrate()
+    before, layers_before = trained, done.layers_before
+    if recipe.refinement.steps:
+        refine_predictor(
+            training.net,
+            Windows(
+                prepared.episodes,
+                num_frames=recipe.model.history + recipe.refinement.forecast,
+                frameskip=recipe.data.frameskip,
+                subset=prepared.split.train,
+            ),
+            prepared.conventions,
+            recipe.refinement,
+            seed=recipe.seed,
+            progress=progress,
+        )
+        before = gap.losses()
+        done = gap.recalibrate()
+    after, on_training = gap.losses(), gap.losses(heldout=False)
+
+    def ratio(of: dict[Mode, dict[str, float]], term: str) -> float:
         return of["eval"][term] / of["batch_statistics"][term]
 
     moved = after["batch_statistics"]["loss"] / before["batch_statistics"]["loss"] - 1
     return {
-        "before": ratio(before, "loss"),
+        "before": ratio(trained, "loss"),
         "after": ratio(after, "loss"),
-        "prediction_before": ratio(before, "prediction"),
+        "prediction_before": ratio(trained, "prediction"),
         "prediction_after": ratio(after, "prediction"),
+        "regulariser_after": ratio(after, "regulariser"),
+        "on_training_clips": ratio(on_training, "loss"),
         "batches": done.batches,
-        "batch_size": size,
+        "batch_size": recipe.optimiser.batch,
         "clip_source": "training episodes; none is held out",
-        "heldout_clips": sum(len(h) for h in held),
+        "heldout_clips": sum(len(h) for h in gap._held),
         "batch_statistics_change": moved,
-        "heldout_before": before,
+        "heldout_as_trained": trained,
         "heldout_after": after,
         "training_after": on_training,
-        "layers_before": [asdict(r) for r in done.layers_before],
+        "layers_before": [asdict(r) for r in layers_before],
         "layers_after": [asdict(r) for r in done.layers_after],
     }
 
@@ -139,16 +192,21 @@ def fit_probes(
         )
         for name, part in halves.items()
     }
+    unseen = prepared.heldout
     test = encode_frames(
         runner,
-        episodes,
+        unseen,
         *draw_frames(
-            episodes, prepared.split.heldout, measure.heldout_frames, seed=seed, role="probe test"
+            unseen,
+            np.arange(len(unseen.lengths)),
+            measure.heldout_frames,
+            seed=seed,
+            role="probe test",
         ),
     )
     heldout = (
-        f"{len(test[1])} frames of {len(prepared.split.heldout)} held-out episodes "
-        f"(data {prepared.digest[:12]})"
+        f"{len(test[1])} frames of {len(unseen.lengths)} held-out episodes "
+        f"(data {prepared.heldout_digest[:12]})"
     )
     sets = {
         "ridge": ("ridge", torch.cat([d[0] for d in data.values()]),
@@ -197,10 +255,7 @@ def measure_forecasts(
 
     def run(steps: int) -> Any:
         windows = Windows(
-            prepared.episodes,
-            num_frames=history + steps,
-            frameskip=recipe.data.frameskip,
-            subset=prepared.split.heldout,
+            prepared.heldout, num_frames=history + steps, frameskip=recipe.data.frameskip
         )
         index = draw_windows(windows, measure.windows, seed=seed, role=f"forecast {steps}")
         return forecast(runner, windows, index, history=history)

@@ -76,13 +76,16 @@ def card_text(card: Mapping[str, Any]) -> str:
         f"resets (environment seeds {data['env_seeds']}), behaviour policy {data['policy']}; "
         f"{data['image_size']} px frames, frameskip {data['frameskip']}. Digest `{data['digest']}`.",
         f"- Split by episode: {data['train_episodes']} for training, {data['heldout_episodes']} "
-        "held out; no gradient saw a held-out frame.",
+        f"held out ({data['heldout_of_split']} of the split and {data['heldout_fresh']} of later "
+        f"environment seeds, digest `{data['heldout_digest']}`); no gradient and no statistic saw "
+        "a held-out frame.",
         f"- Actions: dense blocks, standardised with mean {_list(data['action_mean'])} and "
         f"deviation {_list(data['action_std'])} ({data['nan_action_rows']} NaN rows left out).",
         f"- Objective: prediction error + {steps['regulariser_weight']} x {steps['regulariser']} "
         f"({steps['directions']} directions).",
         f"- {steps['steps']} steps of {steps['batch']} clips of {steps['frames_per_clip']} frames, "
         f"AdamW at {steps['learning_rate']:g}, {steps['precision']}, root seed {card['seed']}.",
+        *_refinement(steps["refinement"]),
         f"- Took {steps['wall_s'] / 60:.1f} min on {steps['threads']} threads "
         f"({steps['cpu_s'] / 60:.1f} CPU min), torch {card['torch']}.",
         "",
@@ -158,6 +161,16 @@ def card_text(card: Mapping[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _refinement(refinement: Mapping[str, Any]) -> list[str]:
+    if not refinement["steps"]:
+        return []
+    return [
+        f"- Then the predictor alone, {refinement['steps']} steps of {refinement['batch']} clips at "
+        f"{refinement['learning_rate']:g} on the frozen encoder's latents, loss over "
+        f"{refinement['forecast']} forecast step(s), float32. The encoder was not touched again."
+    ]
 
 
 def _list(values: list[float]) -> str:

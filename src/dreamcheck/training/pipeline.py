@@ -19,7 +19,7 @@ from dreamcheck.models.lewm_model import LeWM
 from dreamcheck.training.assess import (
     fit_probes,
     measure_forecasts,
-    recalibrate_network,
+    settle,
     support_reference,
 )
 from dreamcheck.training.card import card_text, check_floors
@@ -145,17 +145,17 @@ def finish(
     """
     progress = progress or LineProgress()
     began = time.monotonic(), time.process_time()
-    progress.start("measuring", 5)
-    gap = recalibrate_network(recipe, prepared, training)
-    progress.advance(1, f"mode gap {gap['before']:.3f} -> {gap['after']:.3f}")
+    gap = settle(recipe, prepared, training, progress=progress)
+    progress.start("measuring", 4)
+    progress.advance(0, f"mode gap {gap['before']:.3f} -> {gap['after']:.3f}")
     model = LeWM(training.net, prepared.conventions)
     runner = Runner(model, tile=128)
     probes, probe_card = fit_probes(recipe, prepared, runner)
-    progress.advance(2, f"probe R2 {probe_card['headline_r2']:.4f}")
+    progress.advance(1, f"probe R2 {probe_card['headline_r2']:.4f}")
     one_step, open_loop = measure_forecasts(recipe, prepared, runner, probes["a"])
-    progress.advance(3, f"one step {one_step['ratio']:.4f} of frozen world")
+    progress.advance(2, f"one step {one_step['ratio']:.4f} of frozen world")
     support, latent = support_reference(recipe, prepared, runner)
-    progress.advance(4)
+    progress.advance(3)
     card = {
         "name": recipe.name,
         "seed": recipe.seed,
@@ -181,6 +181,7 @@ def finish(
             "recipe": recipe.model_dump(mode="json"),
             "recipe_digest": recipe.digest,
             "data_digest": prepared.digest,
+            "heldout_digest": prepared.heldout_digest,
             "torch": str(torch.__version__),
             "dreamcheck": __version__,
             "steps": training.step,
@@ -204,7 +205,7 @@ def finish(
     card["floors"] = [asdict(c) for c in checks]
     write_json(out / "card.json", card)
     (out / "card.md").write_text(card_text(card), encoding="utf-8")
-    progress.advance(5)
+    progress.advance(4)
     progress.finish()
     return TrainResult(
         path=out, model=model, card=card, floors_met=all(c.met for c in checks)
@@ -237,8 +238,11 @@ def _data_card(recipe: Recipe, prepared: Prepared) -> dict[str, Any]:
         "frameskip": data.frameskip,
         "env_seeds": f"{data.first_env_seed} to {last}",
         "digest": prepared.digest,
+        "heldout_digest": prepared.heldout_digest,
         "train_episodes": len(prepared.split.train),
-        "heldout_episodes": len(prepared.split.heldout),
+        "heldout_episodes": len(prepared.heldout.lengths),
+        "heldout_of_split": len(prepared.split.heldout),
+        "heldout_fresh": recipe.measure.more_heldout,
         "action_mean": list(prepared.conventions.action_mean),
         "action_std": list(prepared.conventions.action_std),
         "nan_action_rows": prepared.nan_action_rows,
@@ -256,5 +260,6 @@ def _training_card(recipe: Recipe, training: Training) -> dict[str, Any]:
         "learning_rate": recipe.optimiser.learning_rate,
         "precision": "bfloat16 autocast" if training.dtype else "float32",
         "threads": torch.get_num_threads(),
+        "refinement": recipe.refinement.model_dump(),
         "fingerprint": training.fingerprint,
     }
