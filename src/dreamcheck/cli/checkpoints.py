@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Protocol
 
 import typer
 
@@ -14,6 +14,19 @@ from dreamcheck.errors import ExitCode
 def register(app: typer.Typer) -> None:
     """Add the commands of this file."""
     app.command()(train)
+    app.command("import")(import_)
+    app.command()(inspect)
+    app.command()(data)
+    app.command("export-queries")(export_queries)
+    app.command("import-answers")(import_answers)
+
+
+Mapping = Annotated[
+    Path | None, typer.Option("--mapping", help="TOML file that names the data's columns.")
+]
+Sheet = Annotated[
+    Path | None, typer.Option("--contact-sheet", help="Write a PNG of recorded frames here.")
+]
 
 
 def train(
@@ -44,3 +57,170 @@ def train(
             err=True,
         )
         raise typer.Exit(ExitCode.GUARD_REFUSED)
+
+
+def import_(
+    path: Annotated[
+        str,
+        typer.Argument(
+            help="A run's folder, a hub snapshot or name, a .ckpt, .pt or .safetensors file.",
+            metavar="PATH",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Checkpoint folder to write.")],
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="Recorded episodes; action statistics are fitted on them."),
+    ] = None,
+    statistics: Annotated[
+        Path | None,
+        typer.Option("--statistics", help="File with action_mean and action_std instead."),
+    ] = None,
+    family: Annotated[
+        str | None, typer.Option("--family", help="lewm, vis-wm or pldm, if it is not recognised.")
+    ] = None,
+    frameskip: Annotated[
+        int | None, typer.Option("--frameskip", min=1, help="Environment steps between two frames.")
+    ] = None,
+    action_dim: Annotated[
+        int | None, typer.Option("--action-dim", min=1, help="Numbers in one raw action.")
+    ] = None,
+    mapping: Mapping = None,
+    download: Annotated[
+        bool, typer.Option("--download", help="Let a hub name be fetched; never without this.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Write into a folder that holds a checkpoint.")
+    ] = False,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Bring a checkpoint of stable-worldmodel, LeWM, VIS-WM or PLDM in; none of its code runs.
+
+    Example: dreamcheck import runs/pusht/ --data heldout.h5 --out ckpt
+    """
+    from dreamcheck.data.readers import open_episodes
+    from dreamcheck.models.importing import import_checkpoint
+
+    episodes = None if data is None else open_episodes(data, mapping)
+    report = import_checkpoint(
+        path,
+        out=out,
+        data=episodes,
+        statistics=statistics,
+        family=family,
+        frameskip=frameskip,
+        action_dim=action_dim,
+        download=download,
+        overwrite=overwrite,
+    )
+    _show(report, as_json)
+
+
+def inspect(
+    checkpoint: Annotated[
+        str, typer.Argument(help="Checkpoint folder, shipped name, or package.module:factory.")
+    ],
+    data: Annotated[Path | None, typer.Option("--data", help="Recorded episodes.")] = None,
+    mapping: Mapping = None,
+    contact_sheet: Sheet = None,
+    device: shared.Device = "cpu",
+    as_json: shared.AsJson = False,
+) -> None:
+    """Say what a checkpoint is, where each convention came from, and whether it beats a frozen world.
+
+    Example: dreamcheck inspect ckpt --data heldout.h5
+    """
+    from dreamcheck.models.inspecting import inspect_checkpoint
+
+    report = inspect_checkpoint(checkpoint, data=data, mapping=mapping, device=device)
+    _sheet(report.contact_sheet, contact_sheet)
+    _show(report, as_json)
+
+
+def data(
+    path: Annotated[
+        Path, typer.Argument(help="HDF5 file, Lance or LeRobot dataset, or folder of NPZ episodes.")
+    ],
+    mapping: Mapping = None,
+    contact_sheet: Sheet = None,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Summarise recorded episodes: lengths, NaNs, ranges, action statistics, a contact sheet.
+
+    Example: dreamcheck data heldout.h5 --contact-sheet frames.png
+    """
+    from dreamcheck.data.readers import open_episodes
+    from dreamcheck.data.summary import summarise
+
+    summary = summarise(open_episodes(path, mapping))
+    _sheet(summary.contact_sheet, contact_sheet)
+    _show(summary, as_json)
+
+
+def export_queries(
+    path: Annotated[Path, typer.Argument(help="Recorded episodes.", metavar="DATA")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the questions.")],
+    frameskip: Annotated[
+        int, typer.Option("--frameskip", min=1, help="Environment steps between two frames.")
+    ],
+    history: Annotated[int, typer.Option("--history", min=1, help="Observed frames a row.")] = 3,
+    horizon: Annotated[int, typer.Option("--horizon", min=1, help="Forecast frames a row.")] = 5,
+    windows: Annotated[int, typer.Option("--windows", min=1, help="Rows to draw.")] = 64,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the draw.")] = 0,
+    mapping: Mapping = None,
+) -> None:
+    """Write frames and actions as NPZ, for a model of any framework to answer.
+
+    Example: dreamcheck export-queries heldout.h5 --frameskip 5 --out questions
+    """
+    from dreamcheck.data.readers import open_episodes
+    from dreamcheck.exchange import export_queries as export
+
+    queries = export(
+        open_episodes(path, mapping),
+        out,
+        frameskip=frameskip,
+        history=history,
+        horizon=horizon,
+        windows=windows,
+        seed=seed,
+    )
+    typer.echo(f"questions: {out} ({len(queries.history)} rows, digest {queries.digest[:12]})")
+
+
+def import_answers(
+    folder: Annotated[Path, typer.Argument(help="Folder written by export-queries.")],
+    answers: Annotated[Path, typer.Argument(help="NPZ that your script wrote.")],
+    as_json: shared.AsJson = False,
+) -> None:
+    """Score the answers: one-step and open-loop error against a frozen world, probes, a verdict.
+
+    Example: dreamcheck import-answers questions answers.npz
+    """
+    from dreamcheck.exchange import import_answers as score
+
+    _show(score(folder, answers), as_json)
+
+
+class _Shown(Protocol):
+    def to_dict(self) -> dict[str, Any]: ...
+
+    def lines(self) -> list[str]: ...
+
+
+def _show(report: _Shown, as_json: bool) -> None:
+    if as_json:
+        shared.print_json(report.to_dict())
+        return
+    for line in report.lines():
+        typer.echo(line)
+
+
+def _sheet(png: bytes | None, path: Path | None) -> None:
+    if path is None:
+        return
+    if png is None:
+        typer.echo("dreamcheck: these data hold no pictures; no contact sheet.", err=True)
+        return
+    path.write_bytes(png)
+    typer.echo(f"contact sheet: {path}", err=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dreamcheck.cli import shared
-from dreamcheck.errors import ExitCode
+from dreamcheck.errors import ExitCode, UsageError
 from dreamcheck.evidence import Store
 
 MOST_PROBLEMS = 20
@@ -45,7 +45,19 @@ def demo(
 
 
 def discover(
-    out: Annotated[Path, typer.Option("--out", help="Folder for the study.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for the study; optional with --data.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="Logged episodes instead of a simulator: finds slices of them."),
+    ] = None,
+    column: Annotated[
+        list[str] | None, typer.Option("--column", help="With --data: only these columns.")
+    ] = None,
+    mapping: Annotated[
+        Path | None, typer.Option("--mapping", help="With --data: TOML file naming its columns.")
+    ] = None,
     protocol: Annotated[
         str, typer.Option("--protocol", help="A shipped protocol, or a TOML file.")
     ] = "tworoom-demo",
@@ -75,7 +87,17 @@ def discover(
     """Search for inputs on which a model fails, validate what was found, and report.
 
     Example: dreamcheck discover --model my_run/ --protocol tworoom-demo --out runs/first
+
+    Logs and no simulator: dreamcheck discover --model my_run/ --data heldout.h5
     """
+    if data is not None:
+        _slices(
+            data, model=model, out=out, column=column, mapping=mapping, device=device,
+            batch_size=batch_size, as_json=as_json,
+        )  # fmt: skip
+        return
+    if out is None:
+        raise UsageError("--out is missing: name a folder for the study.")
     changes: dict[str, Any] = {"model": model, "task": task, "mode": mode}
     _run(
         protocol,
@@ -241,6 +263,41 @@ def _run(
         print_worst(store)
     typer.echo(f"\nreport: {page}")
     typer.echo(f"check it: dreamcheck verify {out}")
+
+
+def _slices(
+    data: Path,
+    *,
+    model: str | None,
+    out: Path | None,
+    column: list[str] | None,
+    mapping: Path | None,
+    device: str,
+    batch_size: int,
+    as_json: bool,
+) -> None:
+    """Slices of logged windows on which the forecast fails, confirmed on held-out episodes."""
+    from dreamcheck.data.readers import open_episodes
+    from dreamcheck.digest import canonical_json
+    from dreamcheck.discovery.slices import discover_slices
+    from dreamcheck.models.registry import load_model
+
+    if model is None:
+        raise UsageError("--model is missing: --data needs the checkpoint to test.")
+    found = discover_slices(
+        load_model(model, device=device),
+        open_episodes(data, mapping),
+        columns=column,
+        tile=batch_size,
+    )
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "slices.json").write_text(canonical_json(found.to_dict()) + "\n", encoding="utf-8")
+    if as_json:
+        shared.print_json(found.to_dict())
+        return
+    for line in found.lines():
+        typer.echo(line)
 
 
 def print_worst(store: Store) -> None:
