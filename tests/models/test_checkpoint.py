@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from pathlib import Path
 
 import pytest
 import torch
@@ -121,11 +122,12 @@ def test_unknown_and_missing_weights_are_listed(folder):
     net = LeWMNet(CONFIG.model_copy(update={"predictor_depth": 2}))
     save_checkpoint(folder, net, CONVENTIONS)
     config = json.loads((folder / "config.json").read_text())
+    # One layer: modulation, attention norm, output, MLP norm, up and down with bias; qkv without.
     edit(folder, architecture={**config["architecture"], "predictor_depth": 1})
-    with pytest.raises(CheckpointError, match=r"12 unknown keys \(predictor.layers.1"):
+    with pytest.raises(CheckpointError, match=r"13 unknown keys \(predictor.layers.1"):
         read_checkpoint(folder)
     edit(folder, architecture={**config["architecture"], "predictor_depth": 3})
-    with pytest.raises(CheckpointError, match=r"12 keys missing \(predictor.layers.2"):
+    with pytest.raises(CheckpointError, match=r"13 keys missing \(predictor.layers.2"):
         read_checkpoint(folder)
     edit(folder, architecture={**config["architecture"], "encoder_mlp": 12})
     with pytest.raises(CheckpointError, match=r"expected \[12, 6\], found \[8, 6\]"):
@@ -180,7 +182,8 @@ def test_an_unknown_name_lists_what_exists():
         assert name in str(error.value)
 
 
-def test_a_factory_is_imported_because_the_user_named_it():
+def test_a_factory_is_imported_because_the_user_named_it(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2]))
     assert load_model("examples.tiny_model:make").latent.width == 12
     with pytest.raises(CheckpointError, match="cannot import 'no_such_module'"):
         load_model("no_such_module:make")

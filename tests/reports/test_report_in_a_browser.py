@@ -47,6 +47,7 @@ def page(tmp_path_factory):
             ],
         )  # fmt: skip
         page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.set_default_timeout(180_000)  # a busy machine is slow, not wrong
         page.errors = []
         page.requests = []
         page.on("console", lambda m: page.errors.append(m.text) if m.type == "error" else None)

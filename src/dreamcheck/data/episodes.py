@@ -173,11 +173,12 @@ class ArrayEpisodes:
                 f"{sorted(self.extra)} cannot be joined to ones with "
                 f"{[c.name for c in other.columns]} and {sorted(other.extra)}."
             )
-        both = self._pixels is not None and other._pixels is not None
         return ArrayEpisodes(
             lengths=np.concatenate([self._lengths, other._lengths]),
             actions=np.concatenate([self._actions, other._actions]),
-            pixels=np.concatenate([self._pixels, other._pixels]) if both else None,  # type: ignore[list-item]
+            pixels=None
+            if self._pixels is None or other._pixels is None
+            else np.concatenate([self._pixels, other._pixels]),
             state=np.concatenate([self._state, other._state]),
             columns=self.columns,
             extra={k: np.concatenate([v, other.extra[k]]) for k, v in self.extra.items()},

@@ -329,7 +329,9 @@ def _bootstrap(
         axis=1,
     )
     # How often each episode is drawn, times what it holds.
-    times = rng.multinomial(len(names), np.full(len(names), 1 / len(names)), size=RESAMPLES)
+    n = len(names)
+    drawn = rng.integers(n, size=(RESAMPLES, n)) + n * np.arange(RESAMPLES)[:, None]
+    times = np.bincount(drawn.ravel(), minlength=RESAMPLES * n).reshape(RESAMPLES, n).astype(float)
     total = times @ sums
     good = (total[:, 1] > 0) & (total[:, 3] > 0)
     total = total[good]

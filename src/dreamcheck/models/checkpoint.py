@@ -1,8 +1,8 @@
 """Checkpoints: a folder of JSON and tensors. Nothing in it is ever executed (law 10).
 
-    config.json           format, family, architecture, conventions, how it was trained
-    weights.safetensors   parameters and buffers
-    readout-*.json/.safetensors, support.*, card.md, card.json   optional companions
+config.json           format, family, architecture, conventions, how it was trained
+weights.safetensors   parameters and buffers
+readout-*.json/.safetensors, support.*, card.md, card.json   optional companions
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ Source: spec/viscore.md section 14.
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -263,7 +264,7 @@ class Predictor(nn.Module):
 
     def modulations(self, actions: Tensor) -> list[Tensor]:
         """Every layer's modulation of every block: computed once for a whole rollout."""
-        return [layer.modulations(actions) for layer in self.layers]
+        return [cast(PredictorLayer, layer).modulations(actions) for layer in self.layers]
 
     def forward(
         self,
@@ -298,9 +299,7 @@ class LeWMNet(nn.Module):
         self.projector = Head(config.encoder_width, config.head_hidden, config.latent_width)
         self.action_embedder = ActionEmbedder(config)
         self.predictor = Predictor(config)
-        self.prediction_head = Head(
-            config.predictor_width, config.head_hidden, config.latent_width
-        )
+        self.prediction_head = Head(config.predictor_width, config.head_hidden, config.latent_width)
 
     def encode(self, pixels: Tensor) -> Tensor:
         """Normalised frames [..., 3, s, s] -> latents [..., latent_width]."""

@@ -54,8 +54,12 @@ class WorldModel(Protocol):
     latent: LatentSpec
     history_min: int
     history_max: int
-    identity: str
     device: torch.device
+
+    @property
+    def identity(self) -> str:
+        """Digest of parameters, buffers, architecture and conventions."""
+        ...
 
     def encode(self, observation: Mapping[str, Tensor]) -> Tensor:
         """{"pixels": uint8 [N, 3, H, W] RGB, ...} -> float32 [N, *latent.shape].

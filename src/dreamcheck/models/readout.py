@@ -169,7 +169,9 @@ class StateProbe:
             x = F.linear(x, t["w2"], t["b2"])
         return x * t["out_std"] + t["out_mean"]
 
-    def measured(self, latents: Tensor | np.ndarray, states: np.ndarray, heldout_on: str) -> StateProbe:
+    def measured(
+        self, latents: Tensor | np.ndarray, states: np.ndarray, heldout_on: str
+    ) -> StateProbe:
         """The same probe with its errors on held-out latents and states filled in."""
         errors = column_errors(self.predict(latents), states, self.columns)
         return replace(self, errors=errors, heldout_on=heldout_on)

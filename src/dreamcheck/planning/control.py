@@ -7,7 +7,7 @@ The loop is the same for every planner; what a candidate costs is made anew at e
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from typing import Protocol as Interface
 
@@ -92,13 +92,16 @@ def _optimism(
 class Arm:
     """One planner on R rows.
 
-    plans: per replan, (rows [n], plans [n, T, width]) as the solver returned them.
+    plans: per replan, (step, rows [n], plans [n, T, width]) as the solver returned them.
+    imagined: per replan, (step, rows [n], latents [n, T, *shape]) imagined for the chosen plans,
+        where outcomes were logged.
     """
 
     trajectories: Trajectories
     replans: tuple[Replan, ...]
     num_replans: np.ndarray
     plans: tuple[tuple[int, np.ndarray, np.ndarray], ...] = field(repr=False, default=())
+    imagined: tuple[tuple[int, np.ndarray, Tensor], ...] = field(repr=False, default=())
     screening: ScreeningReport | None = None
 
 
@@ -255,6 +258,7 @@ def run_planner(
     num_replans = np.zeros(len(setup.rows), np.int64)
     replans: list[Replan] = []
     kept: list[tuple[int, np.ndarray, np.ndarray]] = []
+    imagined: list[tuple[int, np.ndarray, Tensor]] = []
     replan = 0
     total = -(-p.budget_steps // (p.receding * p.block))
     while not run.done:
@@ -267,7 +271,10 @@ def run_planner(
         plans, logged = _solve(setup, maker, solver, contexts, simulator, goals, live, replan)
         if log is not None:
             assert contexts is not None and context is not None
-            logged = _look_ahead(setup, context, log, contexts, simulator, goals, plans, logged)
+            logged, latents = _look_ahead(
+                setup, context, log, contexts, simulator, goals, plans, logged
+            )
+            imagined.append((run.time, live, latents))
         replans += logged
         num_replans[live] += 1
         if keep_plans:
@@ -290,6 +297,7 @@ def run_planner(
         replans=tuple(replans),
         num_replans=num_replans,
         plans=tuple(kept),
+        imagined=tuple(imagined),
         screening=getattr(maker, "report", None),
     )
 
@@ -351,10 +359,8 @@ def _look_ahead(
     goals: np.ndarray,
     plans: np.ndarray,
     logged: list[Replan],
-) -> list[Replan]:
+) -> tuple[list[Replan], Tensor]:
     """The chosen plan and one random candidate: imagined, and run to the end in a branch."""
-    from dataclasses import replace
-
     n, t, width = plans.shape
     names = setup.rows.names
     low, high = setup.space.bounds
@@ -407,7 +413,7 @@ def _look_ahead(
             return None
         return tuple(values[i, 0].tolist()), tuple(values[i, 1].tolist())
 
-    return [
+    made = [
         replace(
             r,
             imagined_cost=two(costs, i),
@@ -419,3 +425,4 @@ def _look_ahead(
         )
         for i, r in enumerate(logged)
     ]
+    return made, latents[:, 0]

@@ -132,9 +132,7 @@ def plan(
     made = objective(loaded) if callable(objective) and not _is_objective(objective) else objective
     score: Objective = GoalLatent(loaded) if made is None else made  # type: ignore[assignment]
     rows = Rows.of(selection.cases, protocol.streams)
-    setup = setup_of(
-        loaded, task, protocol, rule, held, rows, readout=readout, progress=progress
-    )
+    setup = setup_of(loaded, task, protocol, rule, held, rows, readout=readout, progress=progress)
     solver = protocol.solver.build()
     report_fast = ScreeningReport()
     costs = ModelCosts(
@@ -164,9 +162,7 @@ def plan(
     results = _results(trajectories, selection, protocol, rule, held.columns, task, arm)
     pooled = [r.out_of_range for r in arm.replans]
     return Evaluation(
-        realised=_realised(
-            setup, selection, held, score, solver, criteria, rule, report, speed
-        ),
+        realised=_realised(setup, selection, held, score, solver, criteria, rule, report, speed),
         feasibility=report,
         planner=results.pop("planner"),
         controls=results,
@@ -315,9 +311,7 @@ def _one_by_one(setup: Setup, costs: ModelCosts, solver: Any, log: ModelCosts | 
     from dreamcheck.planning.cases import eligible
 
     p = setup.protocol
-    flags = (
-        setup.recorded.need_terminated(p.episode_filter) if p.episode_filter != "none" else None
-    )
+    flags = setup.recorded.need_terminated(p.episode_filter) if p.episode_filter != "none" else None
     if p.episode_list is None:
         usable = eligible(p, setup.recorded.lengths, terminated=flags)
         generator.choice(usable, min(p.num_eval, len(usable)), replace=False)
@@ -329,10 +323,7 @@ def _one_by_one(setup: Setup, costs: ModelCosts, solver: Any, log: ModelCosts | 
         )
     t = [a.trajectories for a in arms]
     joined = Trajectories(
-        *(
-            np.concatenate([getattr(x, f) for x in t])
-            for f in Trajectories.__dataclass_fields__
-        )
+        *(np.concatenate([getattr(x, f) for x in t]) for f in Trajectories.__dataclass_fields__)
     )
     replans = tuple(replace(r, row=i) for i, a in enumerate(arms) for r in a.replans)
     return Arm(joined, replans, np.concatenate([a.num_replans for a in arms]))

@@ -156,9 +156,7 @@ def arm_result(
     assert everything is not None
     overshoot = None
     if random_mean_final is not None:
-        overshoot = bool(
-            mean_final > random_mean_final and farther is not None and farther >= 0.5
-        )
+        overshoot = bool(mean_final > random_mean_final and farther is not None and farther >= 0.5)
     return ArmResult(
         name=name,
         outcomes=tuple(outcomes),
@@ -350,13 +348,20 @@ class Evaluation:
 
     def lines(self) -> tuple[str, ...]:
         """The result in sentences, for a console."""
-        out = [f"{self.label}, {self.realised.num_cases} episodes, {self.realised.streams} planner "
-               "stream(s) averaged inside each"]
+        out = [
+            f"{self.label}, {self.realised.num_cases} episodes, {self.realised.streams} planner "
+            "stream(s) averaged inside each"
+        ]
         for arm in (self.planner, *self.controls.values()):
-            out.append(f"  {arm.name}: {rate_text(arm.success)}"
-                       + (f"; {rate_text(arm.legal_success)} without illegal routes"
-                          if arm.legal_success is not None and arm.illegal_episodes else "")
-                       + f"; mean final distance {arm.mean_final_distance:.1f} {self.unit}")
+            out.append(
+                f"  {arm.name}: {rate_text(arm.success)}"
+                + (
+                    f"; {rate_text(arm.legal_success)} without illegal routes"
+                    if arm.legal_success is not None and arm.illegal_episodes
+                    else ""
+                )
+                + f"; mean final distance {arm.mean_final_distance:.1f} {self.unit}"
+            )
         for name, why in self.controls_missing.items():
             out.append(f"  {name}: left out ({why})")
         if self.planner.num_trivial:
@@ -366,14 +371,20 @@ class Evaluation:
             )
         if self.optimism.distance is not None:
             se = "" if self.optimism.distance_se is None else f" ± {self.optimism.distance_se:.1f}"
-            out.append(f"  optimism of chosen plans: {self.optimism.distance:.1f}{se} "
-                       f"{self.optimism.unit} per replan")
+            out.append(
+                f"  optimism of chosen plans: {self.optimism.distance:.1f}{se} "
+                f"{self.optimism.unit} per replan"
+            )
         if self.planner.overshoot:
-            out.append("  overshoot: ends farther away than random actions do, and most misses "
-                       "ended farther than they began")
+            out.append(
+                "  overshoot: ends farther away than random actions do, and most misses "
+                "ended farther than they began"
+            )
         if self.planner.fast_and_far:
-            out.append("  wrong-scale signature: successes unusually fast, misses farther than "
-                       "they began; measure the action scale")
+            out.append(
+                "  wrong-scale signature: successes unusually fast, misses farther than "
+                "they began; measure the action scale"
+            )
         for flag, why in zip(self.feasibility.flags, self.feasibility.reasons, strict=True):
             out.append(f"  {flag}: {why}")
         return tuple(out)
@@ -395,9 +406,10 @@ def same_cases(first: ArmResult, second: ArmResult) -> None:
     Raises:
         UsageError: they differ; the first difference is named.
     """
-    ids, other = [(a.case, a.stream) for a in first.outcomes], [
-        (b.case, b.stream) for b in second.outcomes
-    ]
+    ids, other = (
+        [(a.case, a.stream) for a in first.outcomes],
+        [(b.case, b.stream) for b in second.outcomes],
+    )
     if ids != other:
         only = sorted({c for c, _ in ids} ^ {c for c, _ in other})
         raise UsageError(

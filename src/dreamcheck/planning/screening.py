@@ -73,12 +73,12 @@ class ScreenedCost:
         margin = float(np.percentile((costs[known] - truth).abs().double().numpy(), PERCENTILE))
         boundary = float(costs[order[min(self.num_elites, k) - 1]])
         near = (costs - boundary).abs() <= margin
-        near[known] = False
         self.report.margins.append(margin / max(abs(boundary), 1e-30))
         if int(near.sum()) > k // 2:
             self.report.fallbacks += 1
             self.report.rescored.append(1.0)
             return exact(candidates[b : b + 1])[0]
+        near[known] = False
         again = near.nonzero().flatten()
         self.report.rescored.append((len(again) + len(known)) / k)
         costs[known] = truth

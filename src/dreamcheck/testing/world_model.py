@@ -117,9 +117,7 @@ def _check_actions(model: WorldModel, forecast: int) -> Tensor:
     return actions
 
 
-def _check_predict(
-    model: WorldModel, latents: Tensor, actions: Tensor, tolerance: float
-) -> None:
+def _check_predict(model: WorldModel, latents: Tensor, actions: Tensor, tolerance: float) -> None:
     expected = (ROWS, *model.latent.shape)
     for h in range(model.history_min, model.history_max + 1):
         window, blocks = _history(model, latents, h), actions[:, :h]
@@ -165,9 +163,7 @@ def _check_rollout(
             )
 
 
-def _check_modes(
-    model: WorldModel, make: Observations, latents: Tensor, actions: Tensor
-) -> None:
+def _check_modes(model: WorldModel, make: Observations, latents: Tensor, actions: Tensor) -> None:
     if not isinstance(model, HasModule):
         return
     trained = [n or "the module" for n, m in model.module.named_modules() if m.training]
@@ -179,9 +175,7 @@ def _check_modes(
     with torch.no_grad():
         model.encode(make(ROWS))
         h = model.history_max
-        model.predict(
-            _history(model, latents, h), actions[:, :h], row_seeds=list(range(ROWS))
-        )
+        model.predict(_history(model, latents, h), actions[:, :h], row_seeds=list(range(ROWS)))
     changed = [k for k, b in model.module.named_buffers() if not torch.equal(b, before[k])]
     assert not changed, (
         f"encode or predict changed the buffer {changed[0]}: a frozen model must not learn"

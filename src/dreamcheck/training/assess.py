@@ -73,9 +73,7 @@ class ModeGap:
 
     def losses(self, *, heldout: bool = True) -> dict[Mode, dict[str, float]]:
         """Mean loss, prediction and regulariser terms in each mode."""
-        windows, chosen = (
-            (self.heldout, self._held) if heldout else (self.training, self._seen)
-        )
+        windows, chosen = (self.heldout, self._held) if heldout else (self.training, self._seen)
         recipe = self.recipe
 
         def of_batch(i: int) -> dict[str, float]:

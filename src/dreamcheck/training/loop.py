@@ -91,9 +91,7 @@ def cosine_rate(step: int, *, steps: int, peak: float, warmup: float) -> float:
 
 def learning_rate(step: int, recipe: OptimiserRecipe) -> float:
     """The recipe's rate at a 0-based step."""
-    return cosine_rate(
-        step, steps=recipe.steps, peak=recipe.learning_rate, warmup=recipe.warmup
-    )
+    return cosine_rate(step, steps=recipe.steps, peak=recipe.learning_rate, warmup=recipe.warmup)
 
 
 def autocast_dtype(precision: str, device: torch.device | str = "cpu") -> torch.dtype | None:

@@ -154,7 +154,9 @@ def step_position_errors(forecasts: Forecasts, probe: StateProbe) -> dict[str, l
 
     n, k, _ = forecasts.imagined.shape
     return {
-        "imagined": mean_distance(probe.predict(forecasts.imagined.flatten(0, 1)).reshape(n, k, -1)),
+        "imagined": mean_distance(
+            probe.predict(forecasts.imagined.flatten(0, 1)).reshape(n, k, -1)
+        ),
         "encoded": mean_distance(probe.predict(forecasts.real.flatten(0, 1)).reshape(n, k, -1)),
         "frozen": mean_distance(np.repeat(forecasts.last_states[:, None], k, axis=1)),
     }

@@ -24,11 +24,10 @@ from dreamcheck.training.assess import (
 )
 from dreamcheck.training.card import card_text, check_floors
 from dreamcheck.training.loop import Training, autocast_dtype
-from dreamcheck.training.progress import LineProgress, Progress
 from dreamcheck.training.prepare import Prepared, prepare
+from dreamcheck.training.progress import LineProgress, Progress
 from dreamcheck.training.recipe import Recipe, load_recipe
 from dreamcheck.training.record import policy_of, task_of
-
 
 STATE_FOLDER = ".training"
 
@@ -156,7 +155,7 @@ def finish(
     progress.advance(2, f"one step {one_step['ratio']:.4f} of frozen world")
     support, latent = support_reference(recipe, prepared, runner)
     progress.advance(3)
-    card = {
+    card: dict[str, Any] = {
         "name": recipe.name,
         "seed": recipe.seed,
         "parameters": count_parameters(training.net),
@@ -207,9 +206,7 @@ def finish(
     (out / "card.md").write_text(card_text(card), encoding="utf-8")
     progress.advance(4)
     progress.finish()
-    return TrainResult(
-        path=out, model=model, card=card, floors_met=all(c.met for c in checks)
-    )
+    return TrainResult(path=out, model=model, card=card, floors_met=all(c.met for c in checks))
 
 
 def folder_size_mb(folder: Path) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 
 from dreamcheck.data.episodes import ArrayEpisodes
@@ -17,7 +19,7 @@ def task_of(recipe: DataRecipe) -> Task:
     if recipe.task == "tworoom":
         from dreamcheck.tasks.tworoom import TwoRoom
 
-        return TwoRoom()
+        return cast(Task, TwoRoom())  # its tuples are of a fixed length, the protocol's are not
     raise UsageError(f"data.task = {recipe.task!r} is not a simulator we train on; use tworoom.")
 
 

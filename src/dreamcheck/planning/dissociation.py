@@ -1,0 +1,215 @@
+"""Does one-step error order planning success, at a short and at a long horizon? (H1-H5)"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy import stats as sps
+
+from dreamcheck.errors import UsageError
+from dreamcheck.planning.compare import compare_arms
+from dreamcheck.planning.results import Evaluation, same_cases
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One checkpoint's error and its two evaluations.
+
+    one_step_error: mean prediction error over the frozen world's (C7); below 1 beats standing
+        still. encoding, audit: how it was measured, and the normalisation audit's status.
+    short, long: evaluations at the two horizons, each on the same cases for all checkpoints.
+    attributes: context length, action width, ...: looked through for confounds (H4).
+    """
+
+    name: str
+    one_step_error: float
+    short: Evaluation
+    long: Evaluation
+    encoding: str = ""
+    audit: str = ""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One checkpoint at one horizon. gap_to_random: mean final distance minus the control's."""
+
+    name: str
+    one_step_error: float
+    success: float
+    low: float
+    high: float
+    mean_final_distance: float
+    gap_to_random: float | None
+    overshoot: bool | None
+    encoding: str
+    audit: str
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """One horizon over all checkpoints.
+
+    monotone: success strictly rises as error strictly falls. rank_correlation: Spearman's of
+        error and success, NaN-free only with three or more. best_by_error: what selection by
+        one-step error picks; best: the most successful.
+    """
+
+    label: str
+    rows: tuple[Row, ...]
+    monotone: bool
+    rank_correlation: float | None
+    num_checkpoints: int
+    best_by_error: str
+    best: str
+    pairs: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Dissociation:
+    """The analysis over both horizons, and the sentence it licenses."""
+
+    short: Horizon
+    long: Horizon
+    dissociated: bool
+    confounds: tuple[str, ...]
+    sentence: str
+    unit: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    def lines(self) -> tuple[str, ...]:
+        """The table for a console."""
+        out = []
+        for horizon in (self.short, self.long):
+            out.append(f"{horizon.label}:")
+            for r in horizon.rows:
+                gap = "" if r.gap_to_random is None else f", {r.gap_to_random:+.1f} to random"
+                out.append(
+                    f"  {r.name}: one-step error {r.one_step_error:.3f}, success {r.success:.1%} "
+                    f"[{r.low:.1%}, {r.high:.1%}], mean final distance "
+                    f"{r.mean_final_distance:.1f} {self.unit}{gap}"
+                )
+        return (*out, self.sentence)
+
+
+def dissociation(checkpoints: Sequence[Checkpoint]) -> Dissociation:
+    """The analysis over two or more checkpoints, on common cases per horizon.
+
+    Verdict "dissociated" exactly when success is monotone in one-step error at the short horizon
+    and not at the long one.
+
+    Raises:
+        UsageError: fewer than two checkpoints, other cases, or mixed encodings of the error.
+    """
+    if len(checkpoints) < 2:
+        raise UsageError("a dissociation needs at least two checkpoints.")
+    encodings = {c.encoding for c in checkpoints}
+    if len(encodings) > 1:
+        raise UsageError(
+            f"one-step errors were measured under different encodings {sorted(encodings)}: ratios "
+            "from different encodings are not comparable (C7)."
+        )
+    short = _horizon([(c, c.short) for c in checkpoints])
+    long = _horizon([(c, c.long) for c in checkpoints])
+    dissociated = short.monotone and not long.monotone
+    return Dissociation(
+        short=short,
+        long=long,
+        dissociated=dissociated,
+        confounds=_confounds(checkpoints),
+        sentence=_sentence(short, long, dissociated),
+        unit=checkpoints[0].short.unit,
+    )
+
+
+def _horizon(arms: Sequence[tuple[Checkpoint, Evaluation]]) -> Horizon:
+    first = arms[0][1]
+    for _, e in arms[1:]:
+        same_cases(first.planner, e.planner)
+        if e.label != first.label:
+            raise UsageError(f"{e.label} and {first.label} are two protocols, not one horizon.")
+    ordered = sorted(arms, key=lambda pair: -pair[0].one_step_error)
+    rows = []
+    for checkpoint, e in ordered:
+        if e.planner.success is None:
+            raise UsageError("every start is already solved: there is no rate to order.")
+        random = e.controls.get("random")
+        gap = None
+        if random is not None:
+            gap = e.planner.mean_final_distance - random.mean_final_distance
+        rows.append(
+            Row(
+                checkpoint.name,
+                checkpoint.one_step_error,
+                e.planner.success.value,
+                e.planner.success.low,
+                e.planner.success.high,
+                e.planner.mean_final_distance,
+                gap,
+                e.planner.overshoot,
+                checkpoint.encoding,
+                checkpoint.audit,
+            )
+        )
+    errors = np.array([r.one_step_error for r in rows])
+    rates = np.array([r.success for r in rows])
+    correlation = None
+    if len(rows) >= 3 and np.ptp(errors) > 0 and np.ptp(rates) > 0:
+        correlation = float(sps.spearmanr(errors, rates).statistic)
+    pairs = []
+    for i in range(len(ordered)):
+        for j in range(i + 1, len(ordered)):
+            (a, ea), (b, eb) = ordered[i], ordered[j]
+            c = compare_arms(
+                ea.planner, eb.planner, label=first.label, name_a=a.name, name_b=b.name
+            )
+            pairs.append(
+                {"a": a.name, "b": b.name, "difference": c.difference, "p": c.p,
+                 "test": c.test, "a_only": c.a_only, "b_only": c.b_only, "verdict": c.verdict}
+            )  # fmt: skip
+    return Horizon(
+        label=first.label,
+        rows=tuple(rows),
+        monotone=bool((np.diff(errors) < 0).all() and (np.diff(rates) > 0).all()),
+        rank_correlation=correlation,
+        num_checkpoints=len(rows),
+        best_by_error=rows[-1].name,
+        best=rows[int(rates.argmax())].name,
+        pairs=tuple(pairs),
+    )
+
+
+def _confounds(checkpoints: Sequence[Checkpoint]) -> tuple[str, ...]:
+    """Attributes aligned with the split by long-horizon success (H4)."""
+    rates = np.array(
+        [0.0 if c.long.planner.success is None else c.long.planner.success.value
+         for c in checkpoints]
+    )  # fmt: skip
+    high = rates > (rates.min() + rates.max()) / 2
+    names = sorted({k for c in checkpoints for k in c.attributes})
+    out = []
+    for name in names:
+        values = [str(c.attributes.get(name)) for c in checkpoints]
+        inside = {v for v, h in zip(values, high, strict=True) if h}
+        outside = {v for v, h in zip(values, high, strict=True) if not h}
+        if inside and outside and not inside & outside:
+            out.append(name)
+    return tuple(out)
+
+
+def _sentence(short: Horizon, long: Horizon, dissociated: bool) -> str:
+    picks = (
+        f"Selection by one-step error picks {short.best_by_error}; the most successful checkpoint "
+        f"is {short.best} at {short.label} and {long.best} at {long.label}"
+    )
+    if dissociated:
+        return picks + ": one-step error orders the short horizon and not the long one."
+    if short.monotone and long.monotone:
+        return picks + ": one-step error orders both horizons here."
+    return picks + ": one-step error does not order the short horizon, so nothing dissociates."

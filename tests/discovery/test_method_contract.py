@@ -1,0 +1,127 @@
+"""Every method passes the published contract, and the contract notices methods that break it."""
+
+import numpy as np
+import pytest
+
+from dreamcheck.discovery import METHODS, Failure, Score, make_method
+from dreamcheck.discovery.contract import (
+    CHECKS,
+    ContractError,
+    check_method,
+    drive,
+    toy_library,
+    toy_score,
+)
+from dreamcheck.discovery.methods import GPUCB, Random
+from dreamcheck.discovery.search import Proposal
+from dreamcheck.errors import UsageError
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.__name__)
+@pytest.mark.parametrize("name", list(METHODS))
+def test_a_method_keeps_the_contract(name, check):
+    check(lambda library, *, seed, budget: make_method(name, library, seed=seed, budget=budget))
+
+
+class Repeats(Random):
+    def _next(self, observed):
+        return Proposal(index=int(observed.indices[0]))
+
+
+class FirstInLine(Random):
+    """Breaks ties by position instead of by its seed."""
+
+    def _next(self, observed):
+        return Proposal(index=int(np.flatnonzero(observed.unseen)[0]))
+
+
+class Remembers(Random):
+    """Keeps state outside the record."""
+
+    def _next(self, observed):
+        self.calls = getattr(self, "calls", 0) + 1
+        unseen = np.flatnonzero(observed.unseen)
+        return Proposal(index=int(unseen[self.calls % len(unseen)]))
+
+
+class NotANumber(GPUCB):
+    def _next(self, observed):
+        found = super()._next(observed)
+        return Proposal(index=found.index, acquisition=float("nan"))
+
+
+class OwnScout(Random):
+    def _shuffled_next(self, pool="random"):
+        return Proposal(index=int(np.flatnonzero(self._unseen)[-1]), pool=pool)
+
+
+@pytest.mark.parametrize(
+    ("broken", "promise"),
+    [
+        (Repeats, "twice"),
+        (FirstInLine, "two seeds asked alike"),
+        (Remembers, "astray"),
+        (NotANumber, "not finite"),
+        (OwnScout, "scout"),
+    ],
+)
+def test_a_broken_method_is_caught_by_the_promise_it_breaks(broken, promise):
+    def factory(library, *, seed, budget):
+        if broken is FirstInLine or broken is Remembers:
+            method = broken(library, seed=seed, budget=budget)
+            # Without a scout of its own every seed would already differ.
+            method.parameters = method.parameters.__class__(scout=0 if seed < 7 else 1)
+            return method
+        return broken(library, seed=seed, budget=budget)
+
+    with pytest.raises(ContractError, match=promise):
+        check_method(factory)
+
+
+def test_a_failure_can_be_declared_free():
+    method = make_method(
+        "random", toy_library(), seed=0, budget=5, failures_spend_budget=False
+    )
+    asked = 0
+    while ids := method.ask():
+        asked += 1
+        method.tell(ids, [Failure("time-out") if asked % 2 else Score(1.0)])
+    assert asked == 10 and method.spent == 5
+
+
+def test_telling_an_id_that_was_not_asked_or_twice_is_refused():
+    library = toy_library()
+    method = make_method("random", library, seed=0, budget=5)
+    (asked,) = method.ask()
+    other = next(i for i in library.ids() if i != asked)
+    with pytest.raises(UsageError, match="never asked"):
+        method.tell([other], [Score(1.0)])
+    method.tell([asked], [Score(1.0)])
+    with pytest.raises(UsageError, match="told twice"):
+        method.tell([asked], [Score(1.0)])
+
+
+def test_the_shortlist_prefers_task_active_inputs_when_there_are_any():
+    method = make_method("random", toy_library(), seed=0, budget=3)
+    ids = method.ask(3)
+    method.tell(ids, [Score(5.0, active=False), Score(1.0), Score(2.0)])
+    assert [r.id for r in method.top_k(3)] == [ids[2], ids[1]]
+    none = make_method("random", toy_library(), seed=0, budget=3)
+    ids = none.ask(3)
+    none.tell(ids, [Score(5.0, active=False), Score(1.0, active=False), Failure("crash")])
+    assert [r.id for r in none.top_k(3)] == [ids[0], ids[1]]
+
+
+def test_every_method_of_a_seed_begins_with_the_same_scout():
+    library = toy_library()
+    begins = set()
+    for name in METHODS:
+        method = make_method(name, library, seed=21, budget=6)
+        drive(method, toy_score)
+        begins.add(method.queries[:3])
+    assert begins == {tuple(library.scout(21, 3))}
+
+
+def test_an_unknown_method_lists_the_known_ones():
+    with pytest.raises(UsageError, match="basinlens"):
+        make_method("bassinlens", toy_library(), seed=0, budget=3)
