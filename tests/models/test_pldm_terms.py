@@ -55,6 +55,6 @@ def test_terms_equal_stable_worldmodels():
     z = torch.randn(6, 4, 5, generator=g) * 0.5 + 1
     theirs = loss(z)
     ours = pldm_terms(z)
-    for name in ("std", "std_t", "cov", "temp_align"):
+    for name in ("std", "std_t", "cov", "cov_t", "temp_align"):
         torch.testing.assert_close(getattr(ours, name), theirs[f"{name}_loss"])
     assert set(DEFAULT_WEIGHTS) == set(PLDMTerms.__slots__)

@@ -179,7 +179,7 @@ def setup_for(model, base, data, rows=None):
 def test_contexts_pair_each_latent_with_the_block_that_leaves_it():
     model = ToyModel(history=3)
     data = walks([60] * 2, start=50.0)
-    base = protocol(start_rule="frame0", num_eval=2, context_init="grow")
+    base = protocol(start_rule="frame0", num_eval=2, context_init="grow", stop="budget")
     setup, run = setup_for(model, base, data)
     context = _Context(setup, run)
     assert context.latents.shape[1] == 1 and context.past.shape[1] == 0

@@ -40,8 +40,7 @@ class ToyModel:
     def encode(self, observation):
         pixels = observation["pixels"].float()
         side = pixels.shape[-1]
-        red = (255 - pixels[:, 1]) * (pixels[:, 0] / 255)
-        red = torch.where(red > 8, red, 0.0)
+        red = (pixels[:, 0] - pixels[:, 1]).clamp(min=0)
         axis = (torch.arange(side) + 0.5) * (224 / side) - 0.5
         total = red.sum(dim=(1, 2))
         x = (red * axis[None, None, :]).sum(dim=(1, 2)) / total

@@ -57,12 +57,21 @@ class LatentAtlas:
 
 
 def build_atlas(
-    runner: Runner, task: Any, *, image_size: int | None, seed: int, spacing: float = 4.0
+    runner: Runner,
+    task: Any,
+    *,
+    image_size: int | None,
+    seed: int,
+    spacing: float = 4.0,
+    finest: float = 1.0,
 ) -> LatentAtlas:
     """The atlas of one model in TwoRoom's declared layout.
 
+    Args:
+        spacing: px between grid points to begin with; halved until the error is small.
+
     Raises:
-        Abstention: even at 1 px the interpolation is too far off to stand for the encoder.
+        Abstention: even at the finest spacing the interpolation is too far off to stand for the encoder.
     """
     rng = stream(seed, "atlas-check")
     probes = rng.uniform(21.0, 203.0, size=(256, 2))
@@ -79,7 +88,7 @@ def build_atlas(
         error = float(torch.quantile(apart, 0.95) / step.clamp(min=1e-12))
         if error <= TOLERANCE:
             return LatentAtlas(atlas.grid, spacing, error, len(places))
-        if spacing <= 1.0:
+        if spacing <= finest:
             raise Abstention(
                 f"the encoder is too rough to interpolate: at {spacing:g} px the latent is off by "
                 f"{error:.2f} of what one step changes (at most {TOLERANCE} is allowed). The "
