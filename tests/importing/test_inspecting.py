@@ -114,7 +114,7 @@ def test_a_scaler_of_other_data_is_measured():
     [
         (None, ["need --data"]),
         (walk(pixels=False), ["hold no pictures"]),
-        (walk(state=False), ["no state columns", "--columns"]),
+        (walk(state=False), ["no state columns", "--mapping"]),
         (walk(length=3), ["steps 2 to 5 ahead", "longest episode has 3 frames"]),
         (walk(length=2), ["need episodes of 3 frames; the longest has 2"]),
         (walk(hole=True), ["1 of 6 episodes have a NaN action inside"]),

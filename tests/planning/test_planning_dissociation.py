@@ -56,7 +56,9 @@ def test_the_gap_to_random_actions_stands_beside_each_rate():
     made = dissociation(published())
     # Ten episodes, two won (final 10), eight at 60: mean 50; random: all at 50.
     row = next(r for r in made.long.rows if r.name == "corrected")
-    assert row.mean_final_distance == pytest.approx(50.0) and row.gap_to_random == pytest.approx(0.0)
+    assert row.mean_final_distance == pytest.approx(50.0) and row.gap_to_random == pytest.approx(
+        0.0
+    )
     assert len(made.short.pairs) == 3
 
 

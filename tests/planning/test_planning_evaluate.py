@@ -62,7 +62,9 @@ def test_outcomes_hold_what_the_simulator_says(evaluation):
         case = next(c for c in evaluation.selection.cases if c.id == o.case)
         path = t.states[r, : int(t.steps[r]) + 1]
         apart = np.hypot(*(path - np.array(case.goal_state)).T)
-        assert o.final_distance == pytest.approx(apart[-1]) and o.min_distance == pytest.approx(apart.min())
+        assert o.final_distance == pytest.approx(apart[-1]) and o.min_distance == pytest.approx(
+            apart.min()
+        )
         assert o.success == bool((apart[1:] < 16).any())
         assert o.steps == (int(np.argmax(apart[1:] < 16)) + 1 if o.success else 50)
         assert np.isnan(t.states[r, int(t.steps[r]) + 1 :]).all()
@@ -84,7 +86,12 @@ def test_an_episode_evaluated_alone_equals_itself_among_others(evaluation, tmp_p
     picked = together.selection.cases[2]
     listed.write_text(json.dumps({"goal_offset": 25, "episodes": [{"episode": picked.episode}]}))
     alone = plan(
-        ToyModel(), TwoRoom(), base.replace(episode_list=str(listed)), data=data, controls=(), log=False
+        ToyModel(),
+        TwoRoom(),
+        base.replace(episode_list=str(listed)),
+        data=data,
+        controls=(),
+        log=False,
     )
     rows = [r for r, o in enumerate(together.planner.outcomes) if o.case == picked.id]
     a, b = alone.trajectories["planner"], together.trajectories["planner"]
@@ -237,11 +244,19 @@ def test_receding_by_one_block_replans_after_every_block():
 
 def test_the_shared_generator_is_kept_for_replication_and_says_so():
     made = plan(
-        ToyModel(), TwoRoom(), protocol(rng_mode="shared", streams=1, num_eval=2), controls=(), log=False
+        ToyModel(),
+        TwoRoom(),
+        protocol(rng_mode="shared", streams=1, num_eval=2),
+        controls=(),
+        log=False,
     )
     assert any("shared" in note for note in made.realised.notes)
     again = plan(
-        ToyModel(), TwoRoom(), protocol(rng_mode="shared", streams=1, num_eval=2), controls=(), log=False
+        ToyModel(),
+        TwoRoom(),
+        protocol(rng_mode="shared", streams=1, num_eval=2),
+        controls=(),
+        log=False,
     )
     assert made.planner.outcomes == again.planner.outcomes
 

@@ -104,7 +104,12 @@ def test_a_wrong_cost_is_blamed_on_the_cost():
         data=data(),
         objective=lambda model: Elsewhere(),
         search_factor=2,
-        cells=((False, False, False), (True, False, False), (False, True, False), (False, False, True)),
+        cells=(
+            (False, False, False),
+            (True, False, False),
+            (False, True, False),
+            (False, False, True),
+        ),
     )
     assert set(found.labels.values()) == {"cost"}
 
@@ -133,7 +138,14 @@ def test_the_record_is_plain_json(backwards):
 def test_the_figure_draws_bars_flips_and_the_film(backwards):
     assert backwards.film is not None and backwards.film.swap == "dynamics"
     svg = explanation_figure(backwards, task=TwoRoom())
-    for text in ("Where did the success go?", "+6/−0", "oracle", "imagined", "random", "latent cost"):
+    for text in (
+        "Where did the success go?",
+        "+6/−0",
+        "oracle",
+        "imagined",
+        "random",
+        "latent cost",
+    ):
         assert text in svg
     assert svg == explanation_figure(backwards, task=TwoRoom())
 

@@ -208,9 +208,7 @@ def test_the_episode_filter_needs_the_terminated_flag_and_names_it():
     assert [c.episode % 2 for c in select(timeouts, recorded(walks([9] * 6))).cases] == [1] * 3
     with pytest.raises(UsageError, match="`terminated`"):
         select(base, recorded(walks([9] * 6, flags=False)))
-    target = protocol_from(
-        {**BASE, "goal_rule": "recorded_target", "offset": None}, where="t"
-    )
+    target = protocol_from({**BASE, "goal_rule": "recorded_target", "offset": None}, where="t")
     with pytest.raises(UsageError, match="goal_state"):
         select(target, recorded(walks([9] * 6, targets=False)))
 

@@ -44,7 +44,11 @@ def test_a_step_through_the_doors_edge_is_illegal_and_one_through_its_middle_is_
     edge = np.array([[[108.0, 62.0], [99.5, 67.0]]])
     middle = np.array([[[104.0, 49.0], [109.0, 49.0]]])
     along = np.array([[[99.5, 100.0], [99.5, 105.0]]])
-    assert [bool(illegal_steps(p, layout())[0, 0]) for p in (edge, middle, along)] == [True, False, False]
+    assert [bool(illegal_steps(p, layout())[0, 0]) for p in (edge, middle, along)] == [
+        True,
+        False,
+        False,
+    ]
 
 
 def test_steps_after_a_row_has_stopped_are_legal():

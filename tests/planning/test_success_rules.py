@@ -23,7 +23,9 @@ def test_the_native_rule_is_the_simulators_own_test():
     task = TwoRoom()
     state = task.reset(None, range(200))
     goal = task.observe(state, ("goal",))["goal"]
-    near = task.with_state(state, np.clip(goal + np.linspace(-17, 17, 200)[:, None] * [0.9, 0.3], 0, 223))
+    near = task.with_state(
+        state, np.clip(goal + np.linspace(-17, 17, 200)[:, None] * [0.9, 0.3], 0, 223)
+    )
     rule = load_criteria("tworoom").rule("native")
     seen = task.observe(near, ("state",))["state"]
     assert np.array_equal(rule.satisfied(seen, goal, COLUMNS), task.succeeded(near))

@@ -125,3 +125,12 @@ def test_the_prediction_loss_pairs_position_i_with_latent_i_plus_one_and_moves_b
     assert loss.item() == pytest.approx(0.5)  # (0^2 + 1^2) / 2
     loss.backward()
     assert latents.grad is not None and latents.grad[0, 2, 0].item() == pytest.approx(1.0)
+
+
+def test_shape_cannot_trade_against_scale_because_its_deviation_has_no_gradient():
+    # With x = m + s u, d(shape)/ds would be 0 if the division by s were differentiated through;
+    # behind the stop-gradient it is 2 mean((p - q) p) / s, here 2 * 2 * 1.2247 * 0.5503 / 3.
+    x = torch.tensor([[[0.0], [1.0], [2.0]]])
+    _, gradient = _value_and_gradient(lambda z: visreg(z, torch.ones(1, 1)).shape, x)
+    along_scale = float((gradient * (x - 1.0)).sum())
+    assert along_scale == pytest.approx(4 * 1.2247449 * (1.2247449 - 0.6744898) / 3, rel=1e-4)

@@ -238,7 +238,7 @@ def coordinates_of(
     if not out:
         raise UsageError(
             "these data have no column to slice by: no state and no metadata with one value per "
-            "frame. Name state columns in a mapping file (--columns)."
+            "frame. Name state columns in a mapping file (--mapping)."
         )
     return tuple(out)
 

@@ -106,11 +106,20 @@ def save_checkpoint(
         "training": dict(training or {}),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    new = folder / (WEIGHTS_FILE + ".new")
-    save_file(tensors, new)
-    os.replace(new, folder / WEIGHTS_FILE)
+    write_tensors(folder / WEIGHTS_FILE, tensors)
     write_json(folder / CONFIG_FILE, config)
     return folder
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """A safetensors file, replaced at once, readable by whoever may read the folder."""
+    new = path.with_name(path.name + ".new")
+    save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, new)
+    # The library writes for the owner alone, which an installed package cannot use.
+    mask = os.umask(0)
+    os.umask(mask)
+    new.chmod(0o666 & ~mask)
+    os.replace(new, path)
 
 
 def write_json(path: Path, value: Any) -> None:

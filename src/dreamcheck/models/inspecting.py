@@ -374,7 +374,7 @@ def _probes(
 
     if not episodes.columns:
         skipped.append(
-            "state probes: the data have no state columns; name some in a mapping file (--columns)"
+            "state probes: the data have no state columns; name some in a mapping file (--mapping)"
         )
         return (), 0
     if len(episodes.lengths) < 2:
@@ -517,7 +517,7 @@ def inspect_checkpoint(
         if not has_pixels(episodes):
             skipped.append(
                 "everything that needs frames: the data hold no pictures (or their column has "
-                "another name: --columns)"
+                "another name: --mapping)"
             )
         else:
             runner = Runner(model, tile=tile)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, ValidationError
-from safetensors.torch import save_file
 from torch import Tensor
 
 from dreamcheck.digest import digest, digest_arrays
 from dreamcheck.errors import CheckpointError, InterfaceMismatch, UsageError
-from dreamcheck.models.checkpoint import read_tensors, write_json
+from dreamcheck.models.checkpoint import read_tensors, write_json, write_tensors
 from dreamcheck.models.protocol import WorldModel
 from dreamcheck.tasks.protocol import Column
 
@@ -194,9 +192,7 @@ class StateProbe:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         stem = folder / f"readout-{self.name}"
-        new = stem.with_suffix(".safetensors.new")
-        save_file({k: v.contiguous() for k, v in self.tensors.items()}, new)
-        os.replace(new, stem.with_suffix(".safetensors"))
+        write_tensors(stem.with_suffix(".safetensors"), self.tensors)
         meta = _Meta(
             format=READOUT_FORMAT,
             format_version=READOUT_VERSION,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,11 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
-from safetensors.torch import save_file
 from scipy.spatial import cKDTree
 
 from dreamcheck.errors import CheckpointError, InterfaceMismatch
-from dreamcheck.models.checkpoint import read_tensors, write_json
+from dreamcheck.models.checkpoint import read_tensors, write_json, write_tensors
 from dreamcheck.models.protocol import WorldModel
 from dreamcheck.tasks.protocol import Column, Value
 
@@ -90,17 +88,15 @@ class SupportReference:
     def save(self, folder: str | Path) -> None:
         """Write support.safetensors and support.json into a checkpoint folder."""
         folder = Path(folder)
-        new = folder / "support.safetensors.new"
-        save_file(
+        write_tensors(
+            folder / "support.safetensors",
             {
                 "states": torch.from_numpy(self.states.astype(np.float32)),
                 "latents": torch.from_numpy(self.latents.astype(np.float32)),
                 "episodes": torch.from_numpy(self.episodes.astype(np.int32)),
                 "frames": torch.from_numpy(self.frames.astype(np.int32)),
             },
-            new,
         )
-        os.replace(new, folder / "support.safetensors")
         meta = _Meta(
             format=REFERENCE_FORMAT,
             format_version=REFERENCE_VERSION,

@@ -13,7 +13,7 @@ from dreamcheck.errors import UsageError
 from dreamcheck.imagination.runner import MIN_TILE, frozen, open_loop
 from dreamcheck.models.lewm_model import LeWM
 from dreamcheck.models.protocol import WorldModel
-from dreamcheck.planning.lewm_rollout import LeWMRollout
+from dreamcheck.planning.lewm_rollout import LeWMRollout, rollout_of
 from dreamcheck.planning.objectives import Objective
 from dreamcheck.planning.space import PlannerSpace
 
@@ -76,7 +76,7 @@ class ModelCost:
         self._fast: LeWMRollout | None = None
         if isinstance(model, LeWM) and path != "generic":
             dtype = torch.bfloat16 if path == "bfloat16" else torch.float32
-            self._fast = LeWMRollout(model.module, dtype=dtype)
+            self._fast = rollout_of(model.module, dtype)
 
     def rows(self, index: np.ndarray) -> ModelCost:
         """The cost of some of the episodes only."""

@@ -70,7 +70,7 @@ def pick(
             return name
     raise UsageError(
         f"{source} has no column for {what} (looked for {', '.join(usual)}); it has "
-        f"{', '.join(sorted(columns))}. Name it in a mapping file: --columns columns.toml with "
+        f"{', '.join(sorted(columns))}. Name it in a mapping file: --mapping columns.toml with "
         f'{what} = "<column>".'
     )
 
