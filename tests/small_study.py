@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from toys import CentroidModel, IdentityReadout
 
 from dreamcheck.imagination.support import Support
 from dreamcheck.study import Bench, Study, StudyConfig, study_from
 from dreamcheck.tasks.tworoom import GoalSeeking, TwoRoom
+from toys import CentroidModel, IdentityReadout
 
 
 def config(**changes: Any) -> StudyConfig:

@@ -81,9 +81,7 @@ class _Bar:
     def advance(self, count: int = 1, *, note: str = "") -> None:
         self._done += count
         rate = self._done / max(time.monotonic() - self._start, 1e-9)
-        self._bars.update(
-            self._task, advance=count, note=note, rate=f"{rate:,.1f} {self._unit}/s"
-        )
+        self._bars.update(self._task, advance=count, note=note, rate=f"{rate:,.1f} {self._unit}/s")
 
 
 class _Lines:

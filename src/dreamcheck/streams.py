@@ -58,12 +58,18 @@ class RowStreams:
         if used + width > self._block:
             # A short tail is thrown away: which numbers a row sees then depends on the sequence
             # of widths only, which is the same for every row.
-            self._buffers[kind] = np.stack(
-                [
-                    g.standard_normal(self._block) if kind == "normal" else g.random(self._block)
-                    for g in self._generators
-                ]
-            ) if self._generators else np.empty((0, self._block))
+            self._buffers[kind] = (
+                np.stack(
+                    [
+                        g.standard_normal(self._block)
+                        if kind == "normal"
+                        else g.random(self._block)
+                        for g in self._generators
+                    ]
+                )
+                if self._generators
+                else np.empty((0, self._block))
+            )
             used = 0
         self._used[kind] = used + width
         return self._buffers[kind][:, used : used + width]

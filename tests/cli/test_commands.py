@@ -7,12 +7,11 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-import small_study
 
+import small_study
 from dreamcheck.cli.main import app
 from dreamcheck.reports import write_report
 
@@ -72,7 +71,9 @@ def test_every_command_has_help_with_an_example():
 def test_bad_input_ends_with_one_message_and_code_2(tmp_path):
     assert "no input specification is called 'nope'" in ends(2, "inputs", "nope")
     assert "holds no study" in ends(2, "verify", tmp_path / "none")
-    assert "no study protocol is called" in ends(2, "discover", "--protocol", "x", "--out", tmp_path)
+    assert "no study protocol is called" in ends(
+        2, "discover", "--protocol", "x", "--out", tmp_path
+    )
     assert "no model" in ends(2, "discover", "--model", "absent", "--out", tmp_path / "s")
     assert "budget" in ends(2, "discover", "--budget", "0", "--out", tmp_path / "s").lower()
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from toys import CentroidModel, IdentityReadout
 
 from dreamcheck.errors import Abstention
 from dreamcheck.imagination.futures import Horizons
@@ -19,6 +18,7 @@ from dreamcheck.imagination.targets import (
 )
 from dreamcheck.tasks.tworoom import TwoRoom
 from dreamcheck.tasks.tworoom.policies import GoalSeeking
+from toys import CentroidModel, IdentityReadout
 
 OPEN = {"start_x": 40, "start_y": 100, "goal_x": 80, "goal_y": 160, "prefix": "right"}
 INTO_WALL = {"start_x": 88, "start_y": 148, "goal_x": 188, "goal_y": 144, "prefix": "right"}

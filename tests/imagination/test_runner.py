@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from toys import CentroidModel
 
 from dreamcheck.errors import UsageError
 from dreamcheck.imagination.runner import NotFinite, Runner, frozen, open_loop
+from toys import CentroidModel
 
 
 class Recurrent(CentroidModel):

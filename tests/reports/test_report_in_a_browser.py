@@ -6,8 +6,8 @@ import os
 import shutil
 
 import pytest
-import small_study
 
+import small_study
 from dreamcheck.reports import write_report
 
 pytestmark = pytest.mark.browser

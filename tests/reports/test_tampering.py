@@ -7,8 +7,8 @@ import shutil
 import sqlite3
 
 import pytest
-import small_study
 
+import small_study
 from dreamcheck.reports import verify_study, write_report
 
 

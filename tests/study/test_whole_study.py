@@ -9,14 +9,14 @@ import time
 from pathlib import Path
 
 import pytest
-import small_study
-from toys import CentroidModel
 
+import small_study
 from dreamcheck.errors import UsageError
 from dreamcheck.evidence import Store
 from dreamcheck.reports import verify_study, write_report
 from dreamcheck.study.selecting import diverse_shortlist, shortlist
 from dreamcheck.study.summary import worst
+from toys import CentroidModel
 
 
 @pytest.fixture(scope="module")

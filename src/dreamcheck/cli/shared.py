@@ -77,4 +77,6 @@ def values_text(values: Mapping[str, Any] | None) -> str:
     """An input's typed values in one line."""
     if values is None:
         return "default reset"
-    return ", ".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items())
+    return ", ".join(
+        f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items()
+    )

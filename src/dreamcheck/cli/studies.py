@@ -50,7 +50,9 @@ def discover(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option("--data", help="Logged episodes instead of a simulator: finds slices of them."),
+        typer.Option(
+            "--data", help="Logged episodes instead of a simulator: finds slices of them."
+        ),
     ] = None,
     column: Annotated[
         list[str] | None, typer.Option("--column", help="With --data: only these columns.")
@@ -240,9 +242,7 @@ def _run(
     from dreamcheck.study.running import opened, run
     from dreamcheck.study.summary import as_dict
 
-    config = narrowed(
-        load_study(protocol, **changes), specifications=specification, budget=budget
-    )
+    config = narrowed(load_study(protocol, **changes), specifications=specification, budget=budget)
     progress = shared.progress(quiet=quiet or as_json)
     with opened(
         out,

@@ -143,9 +143,7 @@ class RiskProbe:
         size = self.runner.model.conventions.image_size
         return size if size in self.task.sizes else max(self.task.sizes)
 
-    def rows(
-        self, inputs: Sequence[Mapping[str, Value]] | None, seeds: Sequence[int]
-    ) -> list[Row]:
+    def rows(self, inputs: Sequence[Mapping[str, Value]] | None, seeds: Sequence[int]) -> list[Row]:
         """One Row per (input, seed) pair, in order."""
         return self.rows_of(self.imagine(inputs, seeds), inputs, seeds)
 
@@ -239,9 +237,7 @@ class RiskProbe:
         )
         index = np.repeat(np.arange(n), p)
         branched = self.task.branch(futures.at_history, index)
-        moved = self.task.with_state(
-            branched, (start[:, None] + moves * sigma).reshape(n * p, -1)
-        )
+        moved = self.task.with_state(branched, (start[:, None] + moves * sigma).reshape(n * p, -1))
         actions = np.repeat(futures.actions[:, h.observed_steps :], p, axis=0)
         again = replay(self.task, moved, actions)[:, h.frameskip :: h.frameskip]
         read = self.target.of_states(again)
@@ -288,9 +284,7 @@ class RiskProbe:
             if self.support.changed_constants(values):
                 state[i] = 100.0
         latent = self.support.latent_space.percentile(real[:, h.history - 1].flatten(1).numpy())
-        share, index = self.support.latent_space.query(
-            imagined.reshape(n * h.forecast, -1).numpy()
-        )
+        share, index = self.support.latent_space.query(imagined.reshape(n * h.forecast, -1).numpy())
         return {
             "support_state": [float(v) for v in state],
             "support_latent": [float(v) for v in latent],

@@ -77,18 +77,14 @@ def legend_bar(worst: float, unit: str) -> str:
     """The arena's colour scale."""
     chart = Chart(224, 34, "Colour scale of risk")
     for i in range(56):
-        chart.raw(
-            f'<rect x="{i * 4}" y="2" width="4.2" height="10" fill="{heat(i / 55)}"/>'
-        )
+        chart.raw(f'<rect x="{i * 4}" y="2" width="4.2" height="10" fill="{heat(i / 55)}"/>')
     chart.text(0, 28, "0")
     chart.text(224, 28, f"{worst:.1f} {unit}", anchor="end")
     chart.text(112, 28, "worst risk at this start", anchor="middle")
     return chart.render()
 
 
-def error_by_step(
-    curves: Sequence[Mapping[str, Any]], *, unit: str, frameskip: int
-) -> str:
+def error_by_step(curves: Sequence[Mapping[str, Any]], *, unit: str, frameskip: int) -> str:
     """Error by forecast step: "name", "css", "rows" [seeds][steps], each with its range."""
     chart = Chart(460, 250, "Error by forecast step", left=50)
     tables = [np.array(c["rows"], dtype=float) for c in curves]
@@ -115,7 +111,11 @@ def error_by_step(
         chart.line([(x, ay(v)) for x, v in zip(xs, mean, strict=True)], curve["css"])
         for k, (x, v) in enumerate(zip(xs, mean, strict=True)):
             chart.dot(
-                x, ay(v), curve["css"], r=2.6, title=f"{curve['name']}, step {k + 1}: {v:.2f} {unit}"
+                x,
+                ay(v),
+                curve["css"],
+                r=2.6,
+                title=f"{curve['name']}, step {k + 1}: {v:.2f} {unit}",
             )
     return chart.render()
 
@@ -176,7 +176,12 @@ def held_out(
         if value is not None:
             x = ax(value)
             chart.segment(
-                x, chart.top, x, chart.height - chart.bottom, css, title=f"{name}: {value:.2f} {unit}"
+                x,
+                chart.top,
+                x,
+                chart.height - chart.bottom,
+                css,
+                title=f"{name}: {value:.2f} {unit}",
             )
     for place, group in enumerate(present):
         middle = chart.top + height * (place + 0.5)
@@ -190,9 +195,7 @@ def held_out(
                 row.get("verdict") or "", "neutral"
             )
             if row.get("low") is not None and row.get("high") is not None:
-                chart.segment(
-                    ax(max(row["low"], 0.0)), y, ax(row["high"]), y, f"whisker {css}"
-                )
+                chart.segment(ax(max(row["low"], 0.0)), y, ax(row["high"]), y, f"whisker {css}")
             chart.dot(ax(row["risk"]), y, css, r=3.6, title=row["title"])
     return chart.render()
 

@@ -169,9 +169,7 @@ def _finding_row(reader: Reader, f: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _strips(
-    reader: Reader, spec: str, found: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
+def _strips(reader: Reader, spec: str, found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     stored = {s["input"]: s for s in reader.payloads("strip", spec=spec)}
     by_input = {f["input"]: f for f in found}
     default = stored.get("default-reset")

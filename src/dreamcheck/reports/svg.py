@@ -104,9 +104,13 @@ class Chart:
     def line(self, points: Sequence[tuple[float, float]], css: str, *, title: str = "") -> None:
         """A polyline through pixel points."""
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        self.marks.append(f'<polyline class="line {css}" points="{path}">{_title(title)}</polyline>')
+        self.marks.append(
+            f'<polyline class="line {css}" points="{path}">{_title(title)}</polyline>'
+        )
 
-    def band(self, upper: Sequence[tuple[float, float]], lower: Sequence[tuple[float, float]], css: str) -> None:
+    def band(
+        self, upper: Sequence[tuple[float, float]], lower: Sequence[tuple[float, float]], css: str
+    ) -> None:
         """The area between two pixel lines."""
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in [*upper, *reversed(lower)])
         self.marks.append(f'<polygon class="band {css}" points="{path}"/>')
@@ -117,14 +121,18 @@ class Chart:
             f'<circle class="dot {css}" cx="{x:.1f}" cy="{y:.1f}" r="{r:g}">{_title(title)}</circle>'
         )
 
-    def segment(self, x1: float, y1: float, x2: float, y2: float, css: str, *, title: str = "") -> None:
+    def segment(
+        self, x1: float, y1: float, x2: float, y2: float, css: str, *, title: str = ""
+    ) -> None:
         """A straight line between pixel points."""
         self.marks.append(
             f'<line class="{css}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}">'
             f"{_title(title)}</line>"
         )
 
-    def text(self, x: float, y: float, text: str, css: str = "tick", *, anchor: str = "start") -> None:
+    def text(
+        self, x: float, y: float, text: str, css: str = "tick", *, anchor: str = "start"
+    ) -> None:
         """Text at a pixel point."""
         self.marks.append(
             f'<text class="{css}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">'

@@ -19,9 +19,7 @@ from dreamcheck.tasks import get_task
 from dreamcheck.tasks.protocol import MakesPolicies
 
 
-def assemble(
-    config: StudyConfig, *, device: str = "cpu", threads: int | None = None
-) -> Bench:
+def assemble(config: StudyConfig, *, device: str = "cpu", threads: int | None = None) -> Bench:
     """The live parts that a protocol names.
 
     Args:

@@ -140,9 +140,7 @@ def study_from(data: Mapping[str, Any], *, origin: str = "the study") -> StudyCo
     except ValidationError as e:
         first = e.errors()[0]
         where = ".".join(str(p) for p in first["loc"]) or "protocol"
-        raise UsageError(
-            f"{origin}: {where}: {first['msg'].removeprefix('Value error, ')}."
-        ) from e
+        raise UsageError(f"{origin}: {where}: {first['msg'].removeprefix('Value error, ')}.") from e
 
 
 def preset_names() -> tuple[str, ...]:
@@ -175,7 +173,9 @@ def load_study(name: str, **overrides: Any) -> StudyConfig:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as e:
         raise UsageError(f"{name} is not valid TOML: {e}.") from e
-    return study_from({**data, **{k: v for k, v in overrides.items() if v is not None}}, origin=name)
+    return study_from(
+        {**data, **{k: v for k, v in overrides.items() if v is not None}}, origin=name
+    )
 
 
 def narrowed(

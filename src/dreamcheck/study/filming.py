@@ -32,9 +32,7 @@ def film(study: Study, search: Search, findings: Sequence[Mapping[str, Any]]) ->
     )[: study.config.checks.strips]
     if not worst:
         return
-    wanted: list[tuple[Asked, float]] = [
-        (Asked(f["input"], f["values"]), f["risk"]) for f in worst
-    ]
+    wanted: list[tuple[Asked, float]] = [(Asked(f["input"], f["values"]), f["risk"]) for f in worst]
     default = worst[0]["default_risk"]
     if default is not None:
         wanted.append((CONTROL, default))
@@ -88,9 +86,7 @@ def _strip(study: Study, search: Search, asked: Asked, risk: float, key: str) ->
     study.keep("strip", key, payload)
 
 
-def _real_frames(
-    study: Study, inputs: Sequence[Any] | None, seed: int, size: int
-) -> np.ndarray:
+def _real_frames(study: Study, inputs: Sequence[Any] | None, seed: int, size: int) -> np.ndarray:
     from dreamcheck.imagination.futures import collect
 
     futures = collect(
@@ -129,6 +125,4 @@ def _arena(study: Study) -> None:
         return
     picture = task.backdrop()
     ref = study.store.artifacts.put_arrays({"picture": picture})
-    study.keep(
-        "arena", task.name, {"task": task.name, "artifacts": {"picture": ref}}
-    )
+    study.keep("arena", task.name, {"task": task.name, "artifacts": {"picture": ref}})

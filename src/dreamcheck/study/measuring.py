@@ -233,9 +233,7 @@ class Aggregate:
         names = sorted({n for m in measured for n in m.activity}) if good else []
         activity = {n: statistics.fmean(m.activity[n] for m in measured) for n in names}
         if good:
-            activity["discontinuity"] = statistics.fmean(
-                m.discontinuity or 0.0 for m in measured
-            )
+            activity["discontinuity"] = statistics.fmean(m.discontinuity or 0.0 for m in measured)
             errors = [m.readout_error for m in measured if m.readout_error is not None]
             if errors:
                 activity["readout_error"] = statistics.fmean(errors)

@@ -88,9 +88,7 @@ def _matched(study: Study, search: Search, anchors: Anchors) -> dict[str, str]:
     # A control must not itself be a failure that the search found.
     ceiling = float(np.median([e.risk for e in evaluated.values() if e.risk is not None]))
     pool = {
-        i: h
-        for i, h in usable.items()
-        if i not in top and (evaluated[i].risk or 0.0) <= ceiling
+        i: h for i, h in usable.items() if i not in top and (evaluated[i].risk or 0.0) <= ceiling
     }
     try:
         return match_controls(top, pool)
@@ -133,12 +131,8 @@ def _tests(
         name: [_mean([measured[i].risk for i in balls[a]]) for a in group]
         for name, group in (("top", anchors.top), ("mid", anchors.mid), ("random", anchors.random))
     }
-    paper = {
-        f"top_vs_{other}": _paper(raw["top"], raw[other]) for other in ("mid", "random")
-    }
-    excess = {
-        i: a.risk - (a.floor or 0.0) for i, a in measured.items() if a.risk is not None
-    }
+    paper = {f"top_vs_{other}": _paper(raw["top"], raw[other]) for other in ("mid", "random")}
+    excess = {i: a.risk - (a.floor or 0.0) for i, a in measured.items() if a.risk is not None}
     names = set(anchors.top) | set(controls.values())
     kept = {
         a: [i for i in balls[a] if i in excess]

@@ -58,17 +58,13 @@ def run_search(
         "algorithm_version": ALGORITHM,
         "scored_by": _scored_by(study),
     }
-    blank = SearchTrace.of(
-        **header, scout=(), queries=(), acquisition=(), outcomes=(), top=()
-    )
+    blank = SearchTrace.of(**header, scout=(), queries=(), acquisition=(), outcomes=(), top=())
     stored = study.store.get("trace", blank.key)
     if stored is not None:
         if stage is not None:
             stage.advance(search.budget)
         return entry_of(stored)
-    engine = make_method(
-        method, library, seed=restart, budget=search.budget, parameters=parameters
-    )
+    engine = make_method(method, library, seed=restart, budget=search.budget, parameters=parameters)
     best = float("-inf")
     while ids := _propose(engine):
         outcome = evaluate(study, search, ids[0])
@@ -118,9 +114,7 @@ def _blas() -> ThreadpoolController:
 def evaluate(study: Study, search: Search, input_id: str) -> Outcome:
     """Measure one input on the search seeds, commit its evaluation, and say the outcome."""
     seeds = study.seeds("search")
-    aggregate = study.measured(
-        study.asked(search, [input_id]), seeds, partition="search"
-    )[input_id]
+    aggregate = study.measured(study.asked(search, [input_id]), seeds, partition="search")[input_id]
     study.store.commit([evaluation_of(study, search, input_id, aggregate)])
     if aggregate.risk is None:
         return Failure(aggregate.failure or "no loss")

@@ -31,9 +31,7 @@ def traces_of(study: Study, search: Search) -> list[SearchTrace]:
     """The finished traces of a search, in the order of commitment."""
     return [
         entry_of(r)
-        for r in study.store.records(
-            "trace", spec=search.specification, interface=study.interface
-        )
+        for r in study.store.records("trace", spec=search.specification, interface=study.interface)
     ]
 
 
@@ -89,9 +87,7 @@ def diverse_shortlist(
         chosen.append((i, score))
         covered |= {index, *(int(j) for j in graph.replacements(index))}
     chosen = chosen[:size]
-    return sorted(
-        [*chosen, *passed[: size - len(chosen)]], key=lambda item: (-item[1], item[0])
-    )
+    return sorted([*chosen, *passed[: size - len(chosen)]], key=lambda item: (-item[1], item[0]))
 
 
 def shortlisted(study: Study, search: Search, *, size: int) -> list[tuple[str, float]]:

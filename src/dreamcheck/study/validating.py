@@ -88,8 +88,7 @@ def _verdicts(
         rows = [study.measurer.known(k) for k in a.measurements]
         floor = [m.floor or 0.0 if excess else 0.0 for m in rows]
         return [
-            float("nan") if m.loss is None else m.loss - f
-            for m, f in zip(rows, floor, strict=True)
+            float("nan") if m.loss is None else m.loss - f for m, f in zip(rows, floor, strict=True)
         ]
 
     statistic = study.statistic
@@ -201,9 +200,7 @@ def _findings(
                 "floor_risk": a.floor,
                 "relative_risk": mine,
                 "usual_relative_risk": usual,
-                "floor_share": None
-                if a.floor is None or not a.risk
-                else a.floor / a.risk,
+                "floor_share": None if a.floor is None or not a.risk else a.floor / a.risk,
                 "search_score": scores.get(input_id),
                 "default_risk": measured["default-reset"][CONTROL.id].risk,
                 "stratum": a.stratum,
