@@ -31,7 +31,7 @@ $(VENV)/core.done: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/dev.done: $(VENV)/core.done
-	$(PIP) -c constraints.txt -e '.[dev]'
+	$(PIP) -c constraints.txt -e '.[dev,data]'
 	@touch $@
 
 demo: $(VENV)/core.done
