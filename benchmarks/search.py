@@ -1,89 +1,164 @@
-"""Time per query of the search methods, against the same rules on scikit-learn's GP.
+"""Search benchmark: the surrogate's speed against scikit-learn, scale in the library, and replay.
 
-    python benchmarks/search.py            # pusht-12016, budget 64, both in turn
-    python benchmarks/search.py --quick    # pusht-3510, budget 24
+    python benchmarks/search.py            # everything; minutes
+    python benchmarks/search.py --quick    # small sizes; under a minute on an idle machine
 
-Both ask the same score table; where their sequences part, the reference's acquisition values of
-both inputs are printed. One BLAS thread: these matrices are small.
+Every ratio is measured in one run, both sides driven the same way on one thread; times are CPU
+times, so that a busy machine does not change them much. "same" says whether both sides asked the
+same inputs.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
+import os
+import resource
 import time
-from pathlib import Path
+from collections.abc import Callable
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from threadpoolctl import threadpool_limits
-
-sys.path.insert(0, str(Path(__file__).parent))
 from reference_search import ReferenceSearch
 
 from dreamcheck.discovery import (
+    METHODS,
     Library,
     Score,
     SearchParameters,
     get_specification,
     make_method,
+    specification_from,
 )
+from dreamcheck.discovery.replay import ScoreTable, replay
+
+REPLAYED = ("random", "gp-ucb", "cem", "frontier", "basinlens", "interaction", "beam")
 
 
-def table(library: Library) -> np.ndarray:
-    """A deterministic score table: two basins, an interaction, rough noise."""
+def landscape(library: Library) -> np.ndarray:
+    """A smooth deterministic score with one interaction and a rough part."""
     x = library.psi
-    basin = np.exp(-((x - [0.0, 0.5, 1.0, 0.5, 0.0, 1.0]) ** 2).sum(axis=1) / 0.5)
-    second = 0.8 * np.exp(-((x - [1.0, 1.0, 0.5, 0.0, 0.5, 0.0]) ** 2).sum(axis=1) / 0.3)
-    rough = 0.05 * np.sin(37.0 * x @ np.array([1.0, 2.0, 3.0, 5.0, 7.0, 11.0]))
-    return 1.0 + basin + second + 0.2 * x[:, 0] * x[:, 3] + rough
+    weights = np.arange(1, x.shape[1] + 1)
+    first = np.sin(3 * x[:, 0] + 2 * x[:, 2 % x.shape[1]])
+    return 1.2 + 0.2 * first + 0.3 * x[:, 1] * x[:, -1] + 0.02 * np.sin(37.0 * x @ weights)
 
 
-def ours(library: Library, scores: np.ndarray, *, method: str, seed: int, budget: int):
-    """Seconds spent asking, and the sequence."""
-    search = make_method(method, library, seed=seed, budget=budget)
-    asked, spent = [], 0.0
-    for _ in range(budget):
-        begun = time.perf_counter()
-        (name,) = search.ask()
-        spent += time.perf_counter() - begun
-        index = library.index(name)
-        search.tell([name], [Score(float(scores[index]))])
-        asked.append(index)
-    return spent, asked
+def cpu(work: Callable[[], object]) -> tuple[float, object]:
+    """CPU seconds of a call, and what it returned."""
+    start = time.process_time()
+    result = work()
+    return time.process_time() - start, result
 
 
-def reference(library: Library, scores: np.ndarray, *, method: str, seed: int, asked: list[int]):
-    """Seconds the reference needs along the same sequence, and where it would have parted."""
-    plain = ReferenceSearch(library, seed=seed, method=method, parameters=SearchParameters())
-    spent, parted = 0.0, None
-    for t, index in enumerate(asked):
-        begun = time.perf_counter()
-        step = plain.next(asked[:t], scores)
-        spent += time.perf_counter() - begun
-        if step.chosen != index and parted is None:
-            parted = (t, step.values[index], step.values[step.chosen])
-    return spent, parted
+def against_scikit_learn(*, preset: str, budget: int, restarts: int) -> None:
+    """Time per query of both, and whether they asked the same."""
+    library = Library.build(get_specification(preset))
+    scores = landscape(library)
+    library.ids()
+    for name in ("gp-ucb", "basinlens"):
+        plain_s = ours_s = 0.0
+        same = 0
+        for seed in range(restarts):
+            plain = ReferenceSearch(library, seed=seed, method=name, parameters=SearchParameters())
+            asked: list[int] = []
+
+            def drive_plain(plain: ReferenceSearch = plain, asked: list[int] = asked) -> None:
+                while len(asked) < budget:
+                    asked.append(plain.next(asked, scores).chosen)
+
+            spent, _ = cpu(drive_plain)
+            plain_s += spent
+            spent, queries = cpu(lambda seed=seed: drive(name, library, scores, seed, budget))
+            ours_s += spent
+            same += queries == [library.id(i) for i in asked]
+        count = restarts * budget
+        print(
+            f"{preset} x {budget} {name:10s} scikit-learn {plain_s / count * 1e3:6.2f} ms/query, "
+            f"ours {ours_s / count * 1e3:5.2f} ms/query, ratio {plain_s / ours_s:4.1f}x, "
+            f"same {same}/{restarts}",
+            flush=True,
+        )
+
+
+def drive(name: str, library: Library, scores: np.ndarray, seed: int, budget: int) -> list[str]:
+    """One restart over a score table; its queries."""
+    method = make_method(name, library, seed=seed, budget=budget)
+    while ids := method.ask():
+        method.tell(ids, [Score(float(scores[library.index(ids[0])]))])
+    return list(method.queries)
+
+
+def scale(*, exponents: tuple[int, ...], budgets: tuple[int, ...]) -> None:
+    """CPU time of a restart of every method as the library grows; six coordinates."""
+    print("\nCPU seconds per restart (and ms per query)")
+    for exponent in exponents:
+        levels = {3: 3, 4: 5, 5: 7, 6: 10}[exponent]
+        spent, library = cpu(lambda levels=levels: Library.build(cube(levels)))
+        assert isinstance(library, Library)
+        scores = landscape(library)
+        print(f"library of {len(library)} inputs, built in {spent:.2f} s")
+        for budget in budgets:
+            cells = []
+            for name in METHODS:
+                used, _ = cpu(
+                    lambda name=name, library=library, scores=scores, budget=budget: drive(
+                        name, library, scores, 0, budget
+                    )
+                )
+                cells.append(f"{name} {used:.2f} ({used / budget * 1e3:.1f})")
+            print(f"  budget {budget:3d}: " + ", ".join(cells), flush=True)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(f"  peak memory so far {peak:.0f} MiB", flush=True)
+
+
+def cube(levels: int):
+    """Six ordered coordinates of that many values."""
+    return specification_from(
+        {
+            "name": f"cube-{levels}",
+            "task": "benchmark",
+            "title": "six ordered coordinates",
+            "source": "ours",
+            "coordinates": [
+                {"name": f"c{i}", "kind": "grid", "values": list(range(levels))} for i in range(6)
+            ],
+        }
+    )
+
+
+def replayed(*, restarts: int, workers: int) -> None:
+    """Many paired restarts of seven methods over 431 inputs."""
+    library = Library.build(get_specification("pusht-combinatorial"))
+    table = ScoreTable(library, landscape(library))
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    start = time.perf_counter()
+    replay(table, methods=REPLAYED, restarts=range(restarts), budget=32, workers=workers)
+    wall = time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print(
+        f"\nreplay of {restarts} restarts x {len(REPLAYED)} methods x 32 queries on {len(library)} "
+        f"inputs, {workers} processes: wall {wall:.0f} s, CPU {used:.0f} s "
+        f"({used / workers:.0f} s on {workers} free cores)"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a smaller library and budget")
-    options = parser.parse_args()
-    name, budget = ("pusht-3510", 24) if options.quick else ("pusht-12016", 64)
-    library = Library.build(get_specification(name))
-    scores = table(library)
-    ours(library, scores, method="basinlens", seed=99, budget=8)
-    print(f"{name}, {len(library)} inputs, budget {budget}, ms per query, one BLAS thread\n")
-    print(f"{'method':<10} {'ours':>8} {'scikit-learn':>13} {'ratio':>7}  sequences")
-    with threadpool_limits(limits=1, user_api="blas"):
-        for method in ("basinlens", "gp-ucb"):
-            fast, asked = ours(library, scores, method=method, seed=1, budget=budget)
-            slow, parted = reference(library, scores, method=method, seed=1, asked=asked)
-            said = "the same" if parted is None else f"part at {parted[0]}: {parted[1:]}"
-            print(
-                f"{method:<10} {1e3 * fast / budget:>8.2f} {1e3 * slow / budget:>13.2f} "
-                f"{slow / fast:>6.1f}x  {said}"
-            )
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", choices=("ratio", "scale", "replay"))
+    arguments = parser.parse_args()
+    quick, only = arguments.quick, arguments.only
+    if only in (None, "ratio"):
+        preset, budget = ("pusht-3510", 32) if quick else ("pusht-12016", 64)
+        against_scikit_learn(preset=preset, budget=budget, restarts=1 if quick else 4)
+    if only in (None, "scale"):
+        scale(
+            exponents=(3, 4) if quick else (3, 4, 5, 6),
+            budgets=(32,) if quick else (32, 64, 256),
+        )
+    if only in (None, "replay"):
+        replayed(restarts=32 if quick else 512, workers=2)
 
 
 if __name__ == "__main__":

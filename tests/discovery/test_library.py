@@ -88,7 +88,9 @@ def test_a_rule_reports_how_many_of_the_remaining_tuples_it_removed():
         [grid("a", [0, 1, 2, 3]), grid("b", [0, 1, 2, 3])],
         rules=[{"rule": "even"}, {"rule": "min_distance", "a": ["a"], "b": ["b"], "min": 2}],
     )
-    library = Library.build(specification, task_rules={"even": lambda c: (c["a"] + c["b"]) % 2 == 0})
+    library = Library.build(
+        specification, task_rules={"even": lambda c: (c["a"] + c["b"]) % 2 == 0}
+    )
     # 16 tuples, 8 with an even sum; of these |a - b| >= 2 leaves (0,2), (1,3), (2,0), (3,1).
     assert list(library.removed.values()) == [8, 4] and len(library) == 4
 
@@ -170,7 +172,7 @@ def test_psi_is_min_max_over_the_valid_library_and_a_constant_coordinate_is_zero
     assert sorted(set(library.psi[:, 0])) == [0.0, 0.25, 1.0]
     assert (library.psi[:, 1] == 0).all()
     # Two labels are one apart, as the ends of a grid are, whichever two they are.
-    same = np.flatnonzero((library.column("a") == 0))
+    same = np.flatnonzero(library.column("a") == 0)
     distance = np.linalg.norm(library.psi[same][:, None] - library.psi[same][None], axis=2)
     assert np.allclose(distance, 1 - np.eye(3))
 

@@ -119,9 +119,7 @@ def compare(
     }
     first = {
         name: {
-            t: np.array(
-                [first_hit_step(row, t, budget=replay.budget) for row in runs.scores]
-            )
+            t: np.array([first_hit_step(row, t, budget=replay.budget) for row in runs.scores])
             for t in thresholds
         }
         for name, runs in replay.runs.items()

@@ -67,6 +67,7 @@ def drive(method: Method, scorer: Scorer, *, queries: int | None = None) -> list
         ids = method.ask()
         if not ids:
             break
+        _require(ids[0] not in asked, f"the id {ids[0]!r} was asked twice")
         values = method.library.values(method.library.index(ids[0]))
         method.tell(ids, [Score(scorer(values))])
         asked += ids

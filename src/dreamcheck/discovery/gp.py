@@ -80,9 +80,7 @@ class GaussianProcess:
 
     def mean(self) -> np.ndarray:
         """Posterior mean of every input of the library, [N], in score units."""
-        sums = self.geometry.kernel_sums(
-            self.indices, self._alpha[:, None], weights=self._weights
-        )
+        sums = self.geometry.kernel_sums(self.indices, self._alpha[:, None], weights=self._weights)
         return self.target_std * sums[0] + self.target_mean
 
     def predict(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

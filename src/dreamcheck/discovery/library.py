@@ -104,9 +104,7 @@ class Library:
                 f"specification {specification.name!r} has {num_tuples:.3g} tuples before its "
                 f"rules; a library holds at most {MAX_TUPLES:.0e}. Use fewer values per coordinate."
             )
-        rules = resolve(
-            specification.rules, specification=specification, task_rules=task_rules
-        )
+        rules = resolve(specification.rules, specification=specification, task_rules=task_rules)
         strides = _strides(radices)
         arrays = [np.array(v) for v in levels]
         removed = {label: 0 for label, _ in rules}

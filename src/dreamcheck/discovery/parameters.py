@@ -50,9 +50,7 @@ PARAMETERS: MappingProxyType[str, SearchParameters] = MappingProxyType(
         ),
         "pointmaze": SearchParameters(scout=2, kernel_length=0.55),
         "diamond": SearchParameters(kernel_length=0.75),
-        "iris": SearchParameters(
-            kernel_length=0.60, structured_anchors=2, structured_leaders=5
-        ),
+        "iris": SearchParameters(kernel_length=0.60, structured_anchors=2, structured_leaders=5),
     }
 )
 """Parameters by protocol. "lewm-pusht" is the default everywhere."""

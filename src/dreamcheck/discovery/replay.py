@@ -214,9 +214,7 @@ def _run_job(context: _Context, job: _Job) -> np.ndarray:
     name, seeds = job
     queries = np.full((len(seeds), budget), -1, dtype=np.int64)
     for r, seed in enumerate(seeds):
-        method = make_method(
-            name, table.library, seed=seed, budget=budget, parameters=parameters
-        )
+        method = make_method(name, table.library, seed=seed, budget=budget, parameters=parameters)
         step = 0
         while ids := method.ask():
             index = table.library.index(ids[0])
@@ -231,7 +229,9 @@ def _runs(table: ScoreTable, queries: np.ndarray) -> Runs:
     scores = np.where(asked, table.scores[queries], np.nan)
     active = np.where(asked & table.active[queries], scores, np.nan)
     some = np.isfinite(active).any(axis=1)
-    best = np.where(some, np.fmax.reduce(active, axis=1), np.fmax.reduce(scores, axis=1))
+    best: np.ndarray = np.where(
+        some, np.fmax.reduce(active, axis=1), np.fmax.reduce(scores, axis=1)
+    )
     return Runs(queries=queries, scores=scores, best=best)
 
 

@@ -195,9 +195,7 @@ class Method(ABC):
     @property
     def outcomes(self) -> dict[str, Outcome]:
         """Outcome of every id that was told, in the order of asking."""
-        return {
-            self.library.id(i): self._outcomes[i] for i in self._order if i in self._outcomes
-        }
+        return {self.library.id(i): self._outcomes[i] for i in self._order if i in self._outcomes}
 
     @property
     def pending(self) -> tuple[str, ...]:
@@ -332,9 +330,7 @@ class Method(ABC):
         ranked = sorted(range(len(ids)), key=lambda p: (-scores[p], ids[p]))
         return np.array(ranked[:count], dtype=np.int64)
 
-    def _argmax(
-        self, candidates: np.ndarray, values: np.ndarray, *, step: int
-    ) -> tuple[int, int]:
+    def _argmax(self, candidates: np.ndarray, values: np.ndarray, *, step: int) -> tuple[int, int]:
         """Position of the largest value, ties broken by the restart's generator, and their number.
 
         ``candidates`` must ascend, so that a tie's order is the library's and not the pool's.

@@ -36,7 +36,9 @@ Cell = tuple[bool, bool, bool]
 """Which factors are swapped for better ones: (cost, dynamics, search)."""
 
 PROTOCOL: Cell = (False, False, False)
-ALL_CELLS: tuple[Cell, ...] = tuple(itertools.product((False, True), repeat=3))
+ALL_CELLS: tuple[Cell, ...] = tuple(
+    (a, b, c) for a, b, c in itertools.product((False, True), repeat=3)
+)
 WATERFALL_CELLS: tuple[Cell, ...] = (
     (False, False, False),
     (True, False, False),
@@ -265,7 +267,7 @@ def explain(
     rule = rule_of(protocol, criteria)
     rows = Rows.of(selection.cases, streams)
     setup = setup_of(model, task, protocol, rule, held, rows, readout=readout, progress=progress)
-    score = GoalLatent(model) if objective is None else objective(model)
+    score: Objective = GoalLatent(model) if objective is None else objective(model)
     missing: dict[str, str] = {}
     atlas: LatentAtlas | None = None
     if any(c[1] and not c[0] for c in cells):
@@ -465,7 +467,7 @@ def _shares(results: Mapping[Cell, ArmResult]) -> dict[str, tuple[float, float]]
             then[i] = True
             a, b = tuple(now), tuple(then)
             if a in means and b in means:
-                gains[FACTORS[i]].append(means[b] - means[a])  # type: ignore[index]
+                gains[FACTORS[i]].append(means[b] - means[a])
             now = then
     return {f: (min(g), max(g)) for f, g in gains.items() if g}
 

@@ -123,7 +123,7 @@ def compare_arms(
     streams = first.shape[1]
     gaps = first.mean(axis=1) - second.mean(axis=1)
     a_only = b_only = None
-    unpaired = (None, None)
+    unpaired: tuple[float | None, float | None] = (None, None)
     if streams == 1:
         counts = paired_counts(first[:, 0], second[:, 0])
         a_only, b_only = counts.a_only, counts.b_only

@@ -39,7 +39,8 @@ Progress = Callable[[int, int, str], None]
 class CostMaker(Interface):
     """What a candidate costs from here on, for the live rows of one replan."""
 
-    needs_latents: bool
+    @property
+    def needs_latents(self) -> bool: ...
 
     def __call__(self, contexts: Contexts | None, state: Any, goals: np.ndarray) -> CandidateCost:
         """contexts (None when needs_latents is False), simulator rows, goals [R, S]."""
@@ -194,12 +195,12 @@ class _Context:
             state = some(task, self.execution.state, rows)
         keys = [k for k in self.setup.model.conventions.observation_keys if k != "pixels"]
         seen = task.observe(state, ("pixels", *keys), image_size=self._size())
-        return self.setup.runner.encode(seen["pixels"], **{k: seen[k] for k in keys})
+        return self.setup.runner.encode(seen["pixels"], finite=True, **{k: seen[k] for k in keys})
 
     def _goal_latents(self) -> Tensor:
         seen = self.setup.task.goal_observation(self.execution.state, image_size=self._size())
         keys = [k for k in self.setup.model.conventions.observation_keys if k != "pixels"]
-        return self.setup.runner.encode(seen["pixels"], **{k: seen[k] for k in keys})
+        return self.setup.runner.encode(seen["pixels"], finite=True, **{k: seen[k] for k in keys})
 
     def _recorded(self, current: Tensor) -> tuple[Tensor, np.ndarray]:
         setup = self.setup

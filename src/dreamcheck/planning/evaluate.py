@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -129,8 +129,7 @@ def plan(
     if loaded is None:
         loaded = model()  # type: ignore[operator]
     rule = rule_of(protocol, criteria)
-    made = objective(loaded) if callable(objective) and not _is_objective(objective) else objective
-    score: Objective = GoalLatent(loaded) if made is None else made  # type: ignore[assignment]
+    score = _objective(objective, loaded)
     rows = Rows.of(selection.cases, protocol.streams)
     setup = setup_of(loaded, task, protocol, rule, held, rows, readout=readout, progress=progress)
     solver = protocol.solver.build()
@@ -380,5 +379,11 @@ def _realised(
     )
 
 
-def _is_objective(value: Any) -> bool:
-    return hasattr(value, "name") and hasattr(value, "unit")
+def _objective(
+    given: Callable[[WorldModel], Objective] | Objective | None, model: WorldModel
+) -> Objective:
+    if given is None:
+        return GoalLatent(model)
+    if hasattr(given, "name") and hasattr(given, "unit"):
+        return cast(Objective, given)
+    return given(model)

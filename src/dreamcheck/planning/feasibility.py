@@ -11,7 +11,7 @@ from dreamcheck.errors import UsageError
 from dreamcheck.planning.cases import Selection, eligible, select, spans
 from dreamcheck.planning.protocol import Protocol
 from dreamcheck.planning.recorded import Recorded
-from dreamcheck.tasks.criteria import TaskCriteria
+from dreamcheck.tasks.criteria import SuccessRule, TaskCriteria
 
 SELECTION_SHIFT = 0.2
 """Difference of solved shares, eligible against all, above which the selection is flagged."""
@@ -186,7 +186,7 @@ def audit(
     )
 
 
-def rule_of(protocol: Protocol, criteria: TaskCriteria):  # type: ignore[no-untyped-def]
+def rule_of(protocol: Protocol, criteria: TaskCriteria) -> SuccessRule:
     """The protocol's success rule, with its radius where the protocol overrides it."""
     rule = criteria.rule(protocol.success)
     if protocol.success_radius is None:

@@ -15,6 +15,7 @@ matrix product are folded into it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -99,7 +100,7 @@ class LeWMRollout:
         self.dtype = dtype
         self.history = net.config.history
         self._predictor = net.predictor
-        self._layers = [self._folded(layer) for layer in net.predictor.layers]
+        self._layers = [self._folded(cast(PredictorLayer, x)) for x in net.predictor.layers]
         self._head = self._folded_head(net.prediction_head)
         norm = net.predictor.norm
         self._norm = (norm.weight.detach(), norm.bias.detach(), norm.eps)

@@ -25,8 +25,11 @@ from dreamcheck.models.protocol import Readout, WorldModel, plan_space
 class Objective(Protocol):
     """A cost of imagined futures. name and unit are written to the record."""
 
-    name: str
-    unit: str
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def unit(self) -> str: ...
 
     def __call__(self, latents: Tensor, goal: Tensor, actions: Tensor) -> Tensor:
         """[B, K, T, *shape], [B, *shape], [B, K, T, A] -> [B, K]."""

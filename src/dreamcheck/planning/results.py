@@ -169,7 +169,7 @@ def arm_result(
         illegal_episodes=illegal,
         num_trivial=int(trivial.sum()),
         mean_final_distance=mean_final,
-        final_distance_quantiles=tuple(np.quantile(finals, [0, 0.25, 0.5, 0.75, 1]).tolist()),  # type: ignore[arg-type]
+        final_distance_quantiles=tuple(np.quantile(finals, [0, 0.25, 0.5, 0.75, 1]).tolist()),
         farther=farther,
         median_success_steps=median,
         overshoot=overshoot,

@@ -27,9 +27,7 @@ class Interaction(Method):
     def _next(self, observed: Observed) -> Proposal:
         scores = observed.scores
         model = ridge.fit(self.library.psi[observed.indices], scores, penalty=PENALTY)
-        spread = max(
-            MAD_TO_STD * float(np.median(np.abs(scores - np.median(scores)))), MIN_SPREAD
-        )
+        spread = max(MAD_TO_STD * float(np.median(np.abs(scores - np.median(scores)))), MIN_SPREAD)
         level = scores.max() if len(scores) < 4 else np.quantile(scores, 0.75)
         anchors = observed.indices[scores >= level]
         near = self.geometry.min_squared_distance(anchors)

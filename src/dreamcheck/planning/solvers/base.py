@@ -168,7 +168,8 @@ class Recorder:
         if self._keep:
             self._trace.append(
                 Iteration(
-                    *(t.detach().numpy().copy() for t in (candidates, costs)),
+                    candidates=candidates.detach().numpy().copy(),
+                    costs=costs.detach().numpy().copy(),
                     elites=elites.sort(dim=1).values.numpy(),
                     mean=mean.detach().numpy().copy(),
                     std=std.detach().numpy().copy(),

@@ -15,6 +15,9 @@ from dreamcheck.digest import digest
 from dreamcheck.errors import UsageError
 from dreamcheck.tasks.protocol import Column
 
+Columns = Sequence[str] | Sequence[Column]
+"""Names of a state's columns, or the columns themselves."""
+
 
 class _Data(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -37,7 +40,7 @@ class Part(_Data):
     inclusive: bool = False
     period: float | None = Field(default=None, gt=0)
 
-    def distance(self, state: np.ndarray, goal: np.ndarray, columns: Sequence[str]) -> np.ndarray:
+    def distance(self, state: np.ndarray, goal: np.ndarray, columns: Columns) -> np.ndarray:
         """[..., S], [..., S] -> [...], in ``unit``."""
         where = _positions(self.columns, columns)
         apart = np.asarray(state, np.float64)[..., where] - np.asarray(goal, np.float64)[..., where]
@@ -74,16 +77,14 @@ class SuccessRule(_Data):
         """SHA-256 of every field."""
         return digest(self.model_dump())
 
-    def satisfied(
-        self, states: np.ndarray, goals: np.ndarray, columns: Sequence[str]
-    ) -> np.ndarray:
+    def satisfied(self, states: np.ndarray, goals: np.ndarray, columns: Columns) -> np.ndarray:
         """Whether every part is met at each state: [..., S] -> bool [...]."""
         out = np.ones(np.broadcast_shapes(states.shape[:-1], goals.shape[:-1]), bool)
         for part in self.parts:
             out &= part.met(part.distance(states, goals, columns))
         return out
 
-    def distance(self, states: np.ndarray, goals: np.ndarray, columns: Sequence[str]) -> np.ndarray:
+    def distance(self, states: np.ndarray, goals: np.ndarray, columns: Columns) -> np.ndarray:
         """Distance of the first part, in its unit: [..., S] -> [...]."""
         return self.parts[0].distance(states, goals, columns)
 
@@ -117,7 +118,7 @@ class Arena(_Data):
     high: tuple[float, ...]
     unit: str
 
-    def check(self, values: np.ndarray, columns: Sequence[str], *, what: str) -> None:
+    def check(self, values: np.ndarray, columns: Columns, *, what: str) -> None:
         """Refuse a state outside, naming the column.
 
         Args:
@@ -165,7 +166,7 @@ class TaskCriteria(_Data):
         return self.success[name]
 
 
-def _positions(wanted: Sequence[str], columns: Sequence[str]) -> list[int]:
+def _positions(wanted: Sequence[str], columns: Columns) -> list[int]:
     names = [c.name if isinstance(c, Column) else c for c in columns]
     missing = [w for w in wanted if w not in names]
     if missing:
