@@ -68,7 +68,9 @@ def against_scikit_learn(*, preset: str, budget: int, restarts: int) -> None:
 
             spent, _ = cpu(drive_plain)
             plain_s += spent
-            spent, queries = cpu(lambda seed=seed: drive(name, library, scores, seed, budget))
+            spent, queries = cpu(
+                lambda name=name, seed=seed: drive(name, library, scores, seed, budget)
+            )
             ours_s += spent
             same += queries == [library.id(i) for i in asked]
         count = restarts * budget

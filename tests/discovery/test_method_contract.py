@@ -47,7 +47,7 @@ class Remembers(Random):
 class NotANumber(GPUCB):
     def _next(self, observed):
         found = super()._next(observed)
-        return Proposal(index=found.index, acquisition=float("nan"))
+        return Proposal(index=found.index, acquisition=float("inf"))
 
 
 class OwnScout(Random):

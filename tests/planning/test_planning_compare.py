@@ -102,6 +102,13 @@ def test_already_solved_starts_are_left_out_of_the_comparison():
     assert made.num_cases == 2 and made.a_only == 1
 
 
+def test_the_headline_leaves_already_solved_starts_out_and_the_other_rate_keeps_them():
+    made = arm([1, 1, 0], distance=[10.0, 50.0, 60.0])
+    assert made.num_trivial == 1
+    assert (made.success.successes, made.success.num_cases) == (1.0, 2)
+    assert (made.success_all.successes, made.success_all.num_cases) == (2.0, 3)
+
+
 def test_other_cases_or_distances_are_not_paired():
     with pytest.raises(UsageError, match="not run on the same episodes"):
         compare_arms(arm([1, 0]), arm([1, 0, 1]), label="x")

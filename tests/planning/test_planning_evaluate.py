@@ -314,3 +314,18 @@ def test_arms_on_other_cases_are_not_paired(evaluation):
 
 def test_the_lines_state_goal_rule_and_budget_first(evaluation):
     assert evaluation.lines()[0].startswith("offset 25 / budget 50")
+
+
+def test_an_evaluation_comes_back_from_its_json(evaluation, tmp_path):
+    from dreamcheck.planning.reading import evaluation_from, read_evaluation
+
+    path = tmp_path / "e.json"
+    path.write_text(json.dumps(evaluation.to_dict()))
+    found = read_evaluation(path)
+    assert json.dumps(found.to_dict()) == path.read_text()
+    assert found.planner.outcomes == evaluation.planner.outcomes
+    with pytest.raises(UsageError, match="'planner'"):
+        evaluation_from({k: v for k, v in evaluation.to_dict().items() if k != "planner"})
+    wrong = {**evaluation.to_dict(), "optimism": {"hope": 1}}
+    with pytest.raises(UsageError, match="'hope'"):
+        evaluation_from(wrong)

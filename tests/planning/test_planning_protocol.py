@@ -53,6 +53,7 @@ def test_every_preset_loads_and_states_its_goal_and_budget():
     for name in preset_names():
         protocol = load_protocol(name)
         assert str(protocol.budget_steps) in protocol.label
+    assert load_protocol("repo_config") == load_protocol("lewm-repo")
     assert load_protocol("lewm-repo").label == "offset 25 / budget 50"
     assert load_protocol("lewm-paper").label == "offset 100 / budget 150"
 

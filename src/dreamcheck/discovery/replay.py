@@ -229,10 +229,8 @@ def _runs(table: ScoreTable, queries: np.ndarray) -> Runs:
     scores = np.where(asked, table.scores[queries], np.nan)
     active = np.where(asked & table.active[queries], scores, np.nan)
     some = np.isfinite(active).any(axis=1)
-    best: np.ndarray = np.where(
-        some, np.fmax.reduce(active, axis=1), np.fmax.reduce(scores, axis=1)
-    )
-    return Runs(queries=queries, scores=scores, best=best)
+    best = np.where(some, np.fmax.reduce(active, axis=1), np.fmax.reduce(scores, axis=1))
+    return Runs(queries=queries, scores=scores, best=np.asarray(best))
 
 
 def _check_scouts(runs: Mapping[str, Runs], *, scout: int) -> None:

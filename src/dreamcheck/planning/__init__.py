@@ -31,6 +31,8 @@ _WHERE = {
     "plan": "evaluate",
     "Evaluation": "results",
     "deviations": "results",
+    "evaluation_from": "reading",
+    "read_evaluation": "reading",
     "compare": "compare",
     "compare_recipes": "compare",
     "power": "design",

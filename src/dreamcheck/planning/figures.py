@@ -48,12 +48,12 @@ def explanation_figure(result: Explanation, *, task: Any = None) -> str:
         task: draws the strips' frames; without it the arena is sketched.
     """
     film = result.film
-    figure = _canvas(13.0 if film is not None else 7.0, 5.6)
+    figure = _canvas(13.5 if film is not None else 7.0, 6.4 if film is not None else 5.4)
     if film is None:
         grid = figure.add_gridspec(1, 1)
         _draw_waterfall(figure.add_subplot(grid[0]), result)
         return _svg(figure)
-    grid = figure.add_gridspec(1, 2, width_ratios=(1.0, 1.45), wspace=0.22)
+    grid = figure.add_gridspec(1, 2, width_ratios=(1.0, 1.3), wspace=0.36)
     _draw_waterfall(figure.add_subplot(grid[0]), result)
     _draw_film(figure, grid[1], film, task, result)
     return _svg(figure)
@@ -112,19 +112,23 @@ def _draw_waterfall(axes: Any, result: Explanation) -> None:
 
 
 def _draw_film(figure: Any, where: Any, film: Film, task: Any, result: Explanation) -> None:
-    strips = where.subgridspec(5, 1, height_ratios=(1, 1, 1, 0.1, 1.15), hspace=0.28)
+    strips = where.subgridspec(5, 1, height_ratios=(1, 1, 1, 0.22, 0.95), hspace=0.08)
     last = max(len(film.executed), len(film.swapped)) - 1
     block = int(result.protocol["block"])
-    count = min(9, last // block + 1)
+    count = min(6, last // block + 1)
     times = np.unique(np.linspace(0, last, count).round().astype(int) // block * block)
     imagined = {s: p for s, p in film.imagined}
     rows = (
-        ("imagined", SKY, _imagined_at(imagined, film.executed, times, block)),
+        (
+            "imagined\n(nearest\nreal frame)",
+            SKY,
+            _imagined_at(imagined, film.executed, times, block),
+        ),
         ("executed", LOST, [_at(film.executed, t) for t in times]),
-        (f"executed, true {film.swap}", WON, [_at(film.swapped, t) for t in times]),
+        (f"executed,\ntrue {film.swap}", WON, [_at(film.swapped, t) for t in times]),
     )
     if film.swap == "search":
-        rows = (*rows[:2], (f"executed, {result.search_factor}× search", WON, rows[2][2]))
+        rows = (*rows[:2], (f"executed,\n{result.search_factor}× search", WON, rows[2][2]))
     goal = np.asarray(film.case.goal_state[:2])
     for i, (name, colour, places) in enumerate(rows):
         cells = strips[i].subgridspec(1, len(times), wspace=0.06)
@@ -138,6 +142,13 @@ def _draw_film(figure: Any, where: Any, film: Film, task: Any, result: Explanati
                     -0.08, 0.5, name, transform=axes.transAxes, ha="right", va="center",
                     fontsize=8.5, color=colour, weight="bold", wrap=True,
                 )  # fmt: skip
+    figure.text(
+        where.get_position(figure).x0,
+        where.get_position(figure).y1 + 0.035,
+        f"One repaired episode: dashed, the goal; start {_apart(film):.0f} {result.unit} away",
+        fontsize=10,
+        color=INK,
+    )
     lines = strips[4].subgridspec(1, 2, wspace=0.3)
     cost, distance = figure.add_subplot(lines[0]), figure.add_subplot(lines[1])
     for path, values, colour in (
@@ -160,6 +171,11 @@ def _draw_film(figure: Any, where: Any, film: Film, task: Any, result: Explanati
         axes.set_xlabel("environment step", fontsize=8, color=FAINT)
         axes.set_ylim(bottom=0)
         axes.grid(axis="y", color=GRID, lw=0.6)
+
+
+def _apart(film: Film) -> float:
+    start, goal = np.asarray(film.case.start_state[:2]), np.asarray(film.case.goal_state[:2])
+    return float(np.hypot(*(start - goal)))
 
 
 def _at(path: np.ndarray, t: int) -> np.ndarray | None:

@@ -252,9 +252,10 @@ class LeWMRollout:
         made = [layer.modulation(active).float().unflatten(-1, (6, -1)) for layer in self._layers]
         if self.dtype == torch.float32:
             return made
-        one = torch.zeros(6, 1, device=actions.device)
-        one[[1, 4]] = 1.0
-        return [m + one for m in made]
+        for m in made:
+            m[..., 1, :].add_(1.0)
+            m[..., 4, :].add_(1.0)
+        return made
 
     def rollout(self, latents: Tensor, actions: Tensor) -> Tensor:
         """[N, h, D] observed, [N, h - 1 + K, E] embedded blocks -> [N, K, D]."""

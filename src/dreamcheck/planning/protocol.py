@@ -20,6 +20,13 @@ from dreamcheck.planning.space import Driving
 
 PLANNER_STREAMS = 3
 
+ALIASES = {
+    "repo_config": "lewm-repo",
+    "appendix_f1": "lewm-paper",
+    "reference_script": "reference-script",
+}
+"""Names of spec/protocol.md P17 for presets."""
+
 
 class SolverSettings(BaseModel):
     """The solver's name and its settings."""
@@ -208,6 +215,7 @@ def load_protocol(name: str | Path) -> Protocol:
     Raises:
         UsageError: neither, or a field that cannot be used, named.
     """
+    name = ALIASES.get(str(name), name)
     if isinstance(name, str) and name in preset_names():
         folder = resources.files("dreamcheck.planning") / "presets"
         text = (folder / f"{name}.toml").read_text(encoding="utf-8")

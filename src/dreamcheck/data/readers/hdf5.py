@@ -153,6 +153,8 @@ def open_hdf5(path: str | Path, mapping: ColumnMapping | None = None) -> TableEp
         hidden.append(name)
         if not any(n in data for n in EPISODE_NAMES):
             notes.append("no episode-number column; episodes were cut by their lengths")
+        # An episode's number is no property of its frames.
+        hidden += [n for n in EPISODE_NAMES if n in data]
     else:
         name = pick(mapping.episode, EPISODE_NAMES, data, "episode", table.source)
         lengths, offsets = cut_by_episode(table.rows(name, 0, len(data[name])), table.source)
