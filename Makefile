@@ -48,7 +48,7 @@ test: lint
 $(VENV_SWM)/swm.done: pyproject.toml constraints-swm.txt
 	$(PYTHON) -m venv $(VENV_SWM)
 	$(VENV_SWM)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-swm.txt torch torchvision
-	$(VENV_SWM)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-swm.txt -e '.[swm]' pytest
+	$(VENV_SWM)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-swm.txt -e '.[swm]' pytest hypothesis
 	@touch $@
 
 test-swm: $(VENV_SWM)/swm.done

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dreamcheck.discovery.geometry import GridGeometry
 from dreamcheck.discovery.graph import Graph
 
 NO_PARENT = -3.0
 """z_par of a candidate that no anchor's replacement reaches."""
+
+LARGE_POOL = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,5 +53,16 @@ def frontier(
 
 
 def proximity(squared: np.ndarray, *, scale: float) -> np.ndarray:
-    """kappa: max over anchors of exp(-d^2 / (2 s^2)), from squared distances [n, anchors]: [n]."""
-    return np.exp(-squared.min(axis=1) / (2.0 * scale**2))
+    """kappa: max over anchors of exp(-d^2 / (2 s^2)), from the nearest one's squared distance."""
+    return np.exp(-squared / (2.0 * scale**2))
+
+
+def nearest(geometry: GridGeometry, pool: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    """Squared psi distance of each candidate to its nearest centre, [len(pool)].
+
+    A pool that is most of a large library is not crossed with the centres: that matrix would be
+    gigabytes.
+    """
+    if len(pool) > LARGE_POOL:
+        return geometry.min_squared_distance(centres)[pool]
+    return geometry.squared_distances(pool, centres).min(axis=1)

@@ -88,14 +88,17 @@ class GaussianProcess:
 
         The standard deviation is that of a new measurement: it includes the white noise.
         """
-        kernel = self.geometry.kernel_columns(rows, self.indices, weights=self._weights)
-        mean = self.target_std * (self._alpha @ kernel) + self.target_mean
-        return mean, self._std(kernel)
+        mean, std = np.empty(len(rows)), np.empty(len(rows))
+        for start in range(0, len(rows), MAX_ROWS):
+            part = slice(start, start + MAX_ROWS)
+            kernel = self.geometry.kernel_columns(rows[part], self.indices, weights=self._weights)
+            mean[part] = self.target_std * (self._alpha @ kernel) + self.target_mean
+            std[part] = self._std(kernel)
+        return mean, std
 
     def std(self, rows: np.ndarray) -> np.ndarray:
         """Posterior standard deviation at some inputs, [m]."""
-        kernel = self.geometry.kernel_columns(rows, self.indices, weights=self._weights)
-        return self._std(kernel)
+        return self.predict(rows)[1]
 
     def _std(self, kernel: np.ndarray) -> np.ndarray:
         solved = dtrtrs(self._cholesky, kernel, lower=1)[0]

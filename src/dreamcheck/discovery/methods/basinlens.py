@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dreamcheck.discovery.acquisition import NO_PARENT, Frontier, frontier, proximity
+from dreamcheck.discovery.acquisition import NO_PARENT, Frontier, frontier, nearest, proximity
 from dreamcheck.discovery.gp import GaussianProcess
 from dreamcheck.discovery.search import TIE, Method, Observed, Proposal
 
@@ -82,9 +82,9 @@ class BasinLens(Method):
         at = np.searchsorted(pool, local.candidates)
         z_parent[at] = (local.parent_scores - observed.mean) / observed.spread  # eq. C.2
         parents[at] = local.parents
-        squared = self.geometry.squared_distances(pool, observed.indices)
-        near = proximity(squared[:, anchors], scale=p.proximity_scale)  # eq. C.3
-        novelty = np.sqrt(squared.min(axis=1))  # eq. C.4
+        to_anchor = nearest(self.geometry, pool, observed.indices[anchors])
+        near = proximity(to_anchor, scale=p.proximity_scale)  # eq. C.3
+        novelty = np.sqrt(nearest(self.geometry, pool, observed.indices))  # eq. C.4
         values = (
             z_ucb
             + p.parent_weight * z_parent

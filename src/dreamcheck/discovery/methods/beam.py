@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dreamcheck.discovery import ridge
-from dreamcheck.discovery.acquisition import NO_PARENT, frontier, proximity
+from dreamcheck.discovery.acquisition import NO_PARENT, frontier, nearest, proximity
 from dreamcheck.discovery.search import Method, Observed, Proposal
 
 WIDTH = 4
@@ -41,10 +41,9 @@ class Beam(Method):
             pool = local.candidates
             parent = (local.parent_scores - observed.mean) / observed.spread
         near = proximity(
-            self.geometry.squared_distances(pool, anchors),
-            scale=self.parameters.proximity_scale,
+            nearest(self.geometry, pool, anchors), scale=self.parameters.proximity_scale
         )
-        novelty = np.sqrt(self.geometry.squared_distances(pool, observed.indices).min(axis=1))
+        novelty = np.sqrt(nearest(self.geometry, pool, observed.indices))
         values = PARENT_WEIGHT * parent + NOVELTY_WEIGHT * novelty + PROXIMITY_WEIGHT * near
         if len(observed.scores) >= RIDGE_FROM:
             model = ridge.fit(
