@@ -15,6 +15,7 @@ from dreamcheck import __version__
 from dreamcheck.errors import UsageError
 from dreamcheck.evidence import Numbers, Shown, Store
 from dreamcheck.evidence.artifacts import write_whole
+from dreamcheck.reports.diagnoses import diagnosis_sections
 from dreamcheck.reports.sections import Reader, search_section, values_text
 from dreamcheck.reports.wording import limits, opening
 
@@ -39,18 +40,13 @@ def write_report(directory: str | Path) -> Path:
 
 def render(store: Store, numbers: Numbers) -> str:
     """The page's text. Deterministic: the same records give the same bytes."""
+    mark = Marker()
+    diagnoses = diagnosis_sections(store, numbers, mark)
     subjects = [r.payload for r in store.records("subject")]
-    if not subjects:
+    if not subjects and not diagnoses:
         raise UsageError(
             f"{store.directory} has measured nothing yet; run `dreamcheck discover` on it first."
         )
-    reader = Reader(store=store, numbers=numbers, subject=subjects[0])
-    protocol = store.protocol
-    sections = [
-        search_section(reader, s)
-        for s in protocol["searches"]
-        if store.count("trace", spec=s["specification"])
-    ]
     environment = Environment(
         loader=PackageLoader("dreamcheck.reports", "templates"),
         autoescape=True,
@@ -58,36 +54,51 @@ def render(store: Store, numbers: Numbers) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["num"] = Marker()
+    environment.filters["num"] = mark
     environment.filters["safe_svg"] = Markup
     environment.filters["values"] = values_text
-    template = environment.get_template("report.html.j2")
     assets = resources.files("dreamcheck.reports") / "templates"
-    return template.render(
+    study = _study(Reader(store=store, numbers=numbers, subject=subjects[0])) if subjects else {}
+    return environment.get_template("report.html.j2").render(
         version=__version__,
-        protocol=protocol,
+        protocol=store.protocol,
         seeds=store.seeds,
-        subject=subjects[0],
-        unit=reader.unit,
-        sections=sections,
-        opening=opening(reader, sections),
-        limits=limits(reader, sections),
-        measurements=reader.count("measurements", "measurement"),
-        failures=numbers.number(
+        diagnoses=diagnoses,
+        searched=bool(subjects),
+        protocol_digest=store.protocol_digest,
+        study_toml=(store.directory / "study.toml").read_text(encoding="utf-8"),
+        style=Markup((assets / "style.css").read_text(encoding="utf-8")),
+        script=Markup((assets / "page.js").read_text(encoding="utf-8")),
+        **{"sections": [], **study},
+    )
+
+
+def _study(reader: Reader) -> dict[str, Any]:
+    """What the page shows of a study's searches."""
+    store, numbers = reader.store, reader.numbers
+    sections = [
+        search_section(reader, s)
+        for s in store.protocol["searches"]
+        if store.count("trace", spec=s["specification"])
+    ]
+    return {
+        "subject": reader.subject,
+        "unit": reader.unit,
+        "sections": sections,
+        "opening": opening(reader, sections),
+        "limits": limits(reader, sections),
+        "measurements": reader.count("measurements", "measurement"),
+        "failures": numbers.number(
             "measurements.failed", "failed-measurements", query={"kind": "measurement"}
         ),
-        jumps=numbers.number(
+        "jumps": numbers.number(
             "measurements.jumps",
             "share-above",
             query={"kind": "measurement"},
             params={"path": "discontinuity", "threshold": 0.0},
             format="{:.1%}",
         ),
-        protocol_digest=store.protocol_digest,
-        study_toml=(store.directory / "study.toml").read_text(encoding="utf-8"),
-        style=Markup((assets / "style.css").read_text(encoding="utf-8")),
-        script=Markup((assets / "page.js").read_text(encoding="utf-8")),
-    )
+    }
 
 
 class Marker:

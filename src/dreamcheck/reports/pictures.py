@@ -16,4 +16,9 @@ def data_uri(frame: np.ndarray) -> str:
     Image.fromarray(np.ascontiguousarray(frame.transpose(1, 2, 0))).save(
         out, format="PNG", optimize=True
     )
-    return "data:image/png;base64," + base64.b64encode(out.getvalue()).decode("ascii")
+    return png_uri(out.getvalue())
+
+
+def png_uri(data: bytes) -> str:
+    """The data URI of a PNG's bytes."""
+    return "data:image/png;base64," + base64.b64encode(data).decode("ascii")
