@@ -7,7 +7,6 @@ from dreamcheck.diagnostics.viscore.meta.bootstrap import (
     pooled_statistic,
 )
 from dreamcheck.diagnostics.viscore.meta.calibration import (
-    IsotonicMap,
     calibration_error,
     constant_reference,
     fit_isotonic,
@@ -33,7 +32,6 @@ from dreamcheck.diagnostics.viscore.meta.split import RunSplit, split_runs
 
 __all__ = [
     "Interval",
-    "IsotonicMap",
     "MetaReport",
     "Pool",
     "RunSplit",

@@ -143,7 +143,7 @@ def meta_evaluate(
                 calibration_interval=cluster_bootstrap(
                     pool,
                     name,
-                    calibration_statistic(live),
+                    calibration_statistic,
                     rng=rng,
                     tasks=live,
                     resamples=resamples,
