@@ -15,6 +15,8 @@ from dreamcheck.diagnostics.viscore.probe import Probe
 from dreamcheck.diagnostics.viscore.rollouts import Forecaster, windows
 from dreamcheck.diagnostics.viscore.search import (
     NUM_ELITES,
+    NUM_ITERATIONS,
+    NUM_SAMPLES,
     Found,
     Noise,
     ProbeName,
@@ -26,6 +28,16 @@ from dreamcheck.imagination.runner import frozen, open_loop
 from dreamcheck.models.protocol import plan_space
 
 NUM_ANCHORS = 64
+GRADIENT_BUDGET: dict[ProbeName, tuple[int, int]] = {"mini-adamw": (16, 10), "single-adamw": (1, 6)}
+"""Starts and steps of the gradient probes (ours: spec/viscore.md section 6.1)."""
+
+
+def num_search_plans(search: ProbeName) -> int:
+    """Plans a search evaluates at one anchor, the two that decide the sign included."""
+    if search == "mini-cem":
+        return NUM_ITERATIONS * NUM_SAMPLES + 2
+    starts, steps = GRADIENT_BUDGET[search]
+    return starts * (steps + 1) + 2
 
 
 @dataclass(frozen=True)
@@ -154,6 +166,7 @@ def make_grad_cost(
         ):
             future = open_loop(model, z.to(device), model.embed_actions(a.to(device)), generic=True)
             ends.append(plan_space(model, future[:, -1]).float().cpu())
+            forecaster.count(len(z) * future.shape[1])
         end = torch.cat(ends)
         if wanted and torch.is_grad_enabled() and not end.requires_grad:
             raise Abstention(
@@ -232,7 +245,7 @@ def _search(
             f"the predictor needs at least {exact.model.history_min} latents, but a planner "
             "starts from one observed frame"
         )
-    starts, steps = (16, 10) if search == "mini-adamw" else (1, 6)
+    starts, steps = GRADIENT_BUDGET[search]
     # Gradients flow to the plans, so only evaluation mode is taken from ``frozen``.
     with frozen(exact.model), _parameters_still(exact):
         return adamw_search(
