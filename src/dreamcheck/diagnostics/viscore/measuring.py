@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -115,6 +115,9 @@ class Scoring:
         if "influence" in self.kept:
             capacity, residuals, steps = self._influence(rollout)
             value["influence"] = self._influence_value(capacity)
+        elif self.settings.baselines:
+            with suppress(Abstention):
+                residuals, steps = self._one_step()
         gaps = self._sobriety() if "sobriety" in self.kept else None
         if gaps is not None:
             value["sobriety"] = gaps.sobriety
@@ -157,6 +160,8 @@ class Scoring:
             p_hat=gaps.p_hat if gaps else NAN,
             gap_resolution=gaps.resolution if gaps else NAN,
             num_gaps_below_resolution=gaps.num_below_resolution if gaps else 0,
+            near_tie_below=gaps.near_tie_below if gaps else NAN,
+            search_precision=gaps.precision if gaps else "",
             gaps=gaps.gaps if gaps else (),
             anchors=gaps.anchors if gaps else (),
             search=gaps.search if gaps else "",
@@ -211,10 +216,7 @@ class Scoring:
     ) -> tuple[inf.Capacity | None, np.ndarray | None, np.ndarray | None]:
         with self.watch("influence"):
             try:
-                starts = inf.residual_windows(self.probe, history=self.model.history_max)
-                residuals = inf.one_step_residuals(self.probe, self.seen, self.forecaster, starts)
-                after = starts + self.model.history_max
-                steps = self.seen.points[after] - self.seen.points[after - 1]
+                residuals, steps = self._one_step()
             except Abstention as e:
                 self.reasons["influence"] = str(e)
                 return None, None, None
@@ -237,6 +239,17 @@ class Scoring:
                 return None, residuals, steps
         return capacity, residuals, steps
 
+    def _one_step(self) -> tuple[np.ndarray, np.ndarray]:
+        """One-step residuals, and the latent's own step, of the same windows [n, P].
+
+        Raises:
+            Abstention: too few windows.
+        """
+        starts = inf.residual_windows(self.probe, history=self.model.history_max)
+        residuals = inf.one_step_residuals(self.probe, self.seen, self.forecaster, starts)
+        after = starts + self.model.history_max
+        return residuals, self.seen.points[after] - self.seen.points[after - 1]
+
     def _influence_value(self, capacity: inf.Capacity | None) -> float:
         if capacity is None:
             return NAN
@@ -245,11 +258,20 @@ class Scoring:
             self.reasons["influence"] = (
                 f"uncalibrated width: latents of {self.bank.width} numbers are outside {low}-{high}, "
                 f"and tau = {self.settings.tau:g} nats was fitted near {CALIBRATED_AT}; "
-                f"m_emp = {capacity.nats:.4g} nats also measures width. Declare projection="
-                f"{CALIBRATED_AT} for wider latents, or leave influence out"
+                f"m_emp = {capacity.nats:.4g} nats also measures width. {self._way_out()}"
             )
             return NAN
         return inf.influence(capacity.nats, tau=self.settings.tau)
+
+    def _way_out(self) -> str:
+        if self.bank.width > CALIBRATED_WIDTHS[1]:
+            return (
+                f"Declare a projection to {CALIBRATED_AT} (another scale), or leave influence out"
+            )
+        return (
+            "Leave influence out (another scale), or apply the released rule as a reference, which "
+            "compares with latents of this width only"
+        )
 
     def _sobriety(self) -> sob.Gaps | None:
         with self.watch("sobriety"):
@@ -301,7 +323,7 @@ class Scoring:
                 reasons["empowerment_nats"] = self.reasons.get("influence", "influence is excluded")
             if residuals is None:
                 reasons["one_step_to_frozen"] = self.reasons.get(
-                    "influence", "influence is excluded"
+                    "influence", "too few windows for a one-step error"
                 )
             return base.Baselines(
                 straightness=base.straightness(self.probe, self.bank),

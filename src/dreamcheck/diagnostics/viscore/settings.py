@@ -27,7 +27,7 @@ class ScoreSettings:
     projection: 192 to measure wider latents through a fixed random projection, labelled as such.
     baselines: measure the baselines too.
     batch_rows: predictor rows per call.
-    fast: search under bfloat16; the plans that decide the signs are scored in float32.
+    fast: search under bfloat16 and check it; the plans that decide the signs are scored in float32.
     generic: never use the model's own ``rollout``.
     memory_bytes: bound on the low-rank form for latents wider than 4096.
     """

@@ -17,6 +17,7 @@ from dreamcheck.diagnostics.viscore.meta.evaluate import (
     factor_ablation,
     meta_evaluate,
     transfer,
+    transfer_rows,
 )
 from dreamcheck.diagnostics.viscore.meta.pool import Pool
 from dreamcheck.diagnostics.viscore.meta.ranking import (
@@ -52,5 +53,6 @@ __all__ = [
     "spearman",
     "split_runs",
     "transfer",
+    "transfer_rows",
     "within_task",
 ]
