@@ -636,3 +636,18 @@ def test_the_callback_scores_on_one_probe_and_keeps_its_table(tmp_path, world):
     callback(model, epoch=4)
     assert len((tmp_path / "scores.csv").read_text().splitlines()) == 3
     assert len({r.probe_digest for r in callback.records}) == 1
+    # A run that was stopped goes on in the same file; an epoch scored again is replaced.
+    later = ScoreCallback(
+        CRITERION,
+        framed,
+        run="run",
+        settings=ScoreSettings(include="V"),
+        csv=tmp_path / "scores.csv",
+    )
+    later(model, epoch=4)
+    later(model, epoch=5)
+    names = [line.split(",")[0] for line in (tmp_path / "scores.csv").read_text().splitlines()]
+    assert names == ["cell_id", "run__epoch2", "run__epoch4", "run__epoch5"]
+    (tmp_path / "scores.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(UsageError, match="other columns"):
+        ScoreCallback(CRITERION, framed, run="run", csv=tmp_path / "scores.csv")

@@ -9,6 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from dreamcheck.diagnostics.viscore import (
+    ScoreCallback,
+    ScoreSettings,
+    build_probe,
+    criterion,
+)
 from dreamcheck.errors import EvidenceError, UsageError
 from dreamcheck.models import load_crossfitted, load_model, load_support, read_checkpoint
 from dreamcheck.training.loop import BatchOrder, autocast_dtype, cosine_rate
@@ -235,3 +241,48 @@ def test_progress_prints_plain_lines_when_nobody_watches(capsys):
     assert lines[0] == "training: 0/10" and "5/10" in lines[1] and "left" in lines[1]
     assert "\r" not in "".join(lines) and "loss 0.1" in lines[1]
     assert (duration(75), duration(3700)) == ("1:15", "1:01:40")
+
+
+def test_scoring_at_epoch_ends_leaves_the_training_as_it_was(tmp_path):
+    plain, watched = micro_training(tmp_path / "a"), micro_training(tmp_path / "b")
+    steps = plain.order.steps_per_epoch
+    recipe = load_recipe("tworoom-small", **MICRO)
+    probe = build_probe(prepare(recipe).heldout)
+    callback = ScoreCallback(
+        criterion("tworoom").replace(curve=5, horizon=3),
+        probe,
+        run="micro",
+        settings=ScoreSettings(include="V"),
+        csv=tmp_path / "scores.csv",
+    )
+    losses = []
+    plain.run(until=2 * steps, on_step=lambda _, batch: losses.append(float(batch.loss.detach())))
+    watched.run(until=2 * steps, on_epoch=callback)
+    a, b = state_of(plain), state_of(watched)
+    assert all(torch.equal(v, b[k]) for k, v in a.items())
+    assert [r.cell_id for r in callback.records] == ["micro__epoch1", "micro__epoch2"]
+    # The free baseline is the mean over the epoch's batches.
+    means = [np.mean(losses[:steps]), np.mean(losses[steps : 2 * steps])]
+    got = [r.baselines.training_loss for r in callback.records]
+    assert got == pytest.approx(means)
+    # Another epoch, another model: latents of the first are never read for the second.
+    one, two = callback.records
+    assert one.model_identity != two.model_identity and one.sigma_roll != two.sigma_roll
+    assert one.probe_digest == two.probe_digest
+
+
+def test_a_resumed_run_reports_the_same_epoch_loss(tmp_path):
+    told = {"whole": [], "resumed": []}
+
+    def tell(name):
+        return lambda model, epoch, loss: told[name].append((epoch, loss))
+
+    whole = micro_training(tmp_path / "a")
+    until = 2 * whole.order.steps_per_epoch
+    whole.run(until=until, on_epoch=tell("whole"))
+    micro_training(tmp_path / "b").run(until=7, on_epoch=tell("resumed"))
+    again = micro_training(tmp_path / "b")
+    assert again.load()
+    again.run(until=until, on_epoch=tell("resumed"))
+    assert told["resumed"] == told["whole"]
+    assert [e for e, _ in told["whole"]] == [1, 2]

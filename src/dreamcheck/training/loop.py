@@ -22,7 +22,7 @@ from dreamcheck.data.windows import Clips, Windows
 from dreamcheck.errors import EvidenceError
 from dreamcheck.models.conventions import Conventions
 from dreamcheck.models.lewm import LeWMNet
-from dreamcheck.models.lewm_model import normalise_frames
+from dreamcheck.models.lewm_model import LeWM, normalise_frames
 from dreamcheck.streams import stream
 from dreamcheck.training.losses import prediction_loss, sigreg, unit_directions, visreg
 from dreamcheck.training.progress import Progress, Silent
@@ -140,6 +140,11 @@ class BatchOrder:
         self._num, self._batch, self._seed = num_clips, batch, seed
         self._epoch, self._order = -1, np.empty(0, np.int64)
 
+    @property
+    def steps_per_epoch(self) -> int:
+        """Full batches in one epoch."""
+        return self._num // self._batch
+
     def __call__(self, step: int) -> np.ndarray:
         """int64 [batch]."""
         epoch, position = divmod(step, self._num // self._batch)
@@ -185,8 +190,15 @@ class Training:
         self.state_path = state_path
         self.fingerprint = fingerprint
         self.step = 0
+        # The losses of the epoch so far: saved, so that a resumed run reports the same mean.
+        self.epoch_loss = 0.0
         self.wall_s = 0.0
         self.cpu_s = 0.0
+
+    @property
+    def model(self) -> LeWM:
+        """The network as a world model, in evaluation mode until the next step."""
+        return LeWM(self.net, self.conventions, device=self.device)
 
     def one_step(self) -> Losses:
         """Forward, backward, clip, update; the step number moves on."""
@@ -221,8 +233,16 @@ class Training:
         until: int | None = None,
         progress: Progress | None = None,
         on_step: Callable[[int, Losses], None] | None = None,
+        on_epoch: Callable[[LeWM, int, float], object] | None = None,
     ) -> None:
-        """Steps up to ``until`` (default: the recipe's number), saving as it goes."""
+        """Steps up to ``until`` (default: the recipe's number), saving as it goes.
+
+        Args:
+            on_step: told the number of finished steps and the last batch's losses.
+            on_epoch: at the end of every full epoch told the model, the epoch (from 1) and its
+                mean training loss, e.g. a ``ScoreCallback``. The model is lent: it reads the
+                weights as they are now, and its running statistics are those of training.
+        """
         progress = progress or Silent()
         total = self.recipe.optimiser.steps
         until = total if until is None else until
@@ -236,8 +256,14 @@ class Training:
                     f"the training loss became {loss} at step {self.step}. Lower "
                     "optimiser.learning_rate, or train in float32."
                 )
+            self.epoch_loss += loss
             if on_step is not None:
                 on_step(self.step, losses)
+            epoch, inside = divmod(self.step, self.order.steps_per_epoch)
+            if inside == 0:
+                mean, self.epoch_loss = self.epoch_loss / self.order.steps_per_epoch, 0.0
+                if on_epoch is not None:
+                    on_epoch(self.model, epoch, mean)
             progress.advance(
                 self.step,
                 f"loss {loss:.4f} (prediction {float(losses.prediction.detach()):.4f}, "
@@ -263,6 +289,7 @@ class Training:
         meta = {
             "fingerprint": self.fingerprint,
             "step": self.step,
+            "epoch_loss": self.epoch_loss,
             "wall_s": self.wall_s,
             "cpu_s": self.cpu_s,
         }
@@ -310,5 +337,6 @@ class Training:
                     k: v.to(self.device) if k != "step" else v for k, v in values.items()
                 }
         self.step = int(meta["step"])
+        self.epoch_loss = float(meta.get("epoch_loss", 0.0))
         self.wall_s, self.cpu_s = float(meta["wall_s"]), float(meta["cpu_s"])
         return True

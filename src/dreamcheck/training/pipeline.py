@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,7 @@ def train_preset(
     resume: bool = True,
     threads: int = 2,
     progress: Progress | None = None,
+    on_epoch: Callable[[LeWM, int, float], object] | None = None,
     **overrides: Any,
 ) -> TrainResult:
     """Record data, train, recalibrate, measure, and write a checkpoint with its model card.
@@ -80,6 +82,7 @@ def train_preset(
         out: the checkpoint folder; the training state is kept in its ``.training`` folder.
         resume: continue a saved state; False sets it aside and starts over.
         threads: of torch; part of what a resumed run must share.
+        on_epoch: see ``Training.run``; a ``ScoreCallback`` scores at the end of epochs.
         overrides: recipe values to replace, as ``load_recipe`` takes them.
 
     Raises:
@@ -100,7 +103,7 @@ def train_preset(
         else:
             _set_aside(training.state_path)
         recorded = time.monotonic() - began[0], time.process_time() - began[1]
-        training.run(progress=progress)
+        training.run(progress=progress, on_epoch=on_epoch)
         return finish(recipe, prepared, training, out, recorded=recorded, progress=progress)
     finally:
         torch.set_num_threads(threads_before)

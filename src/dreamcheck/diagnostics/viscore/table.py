@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dreamcheck.diagnostics.viscore.cells import run_of
 from dreamcheck.diagnostics.viscore.record import ScoreRecord, rank
+from dreamcheck.errors import UsageError
 
 MANY_NEAR_TIES = 0.25
 """Share of anchors under the search's resolution above which several seeds are advised (ours)."""
@@ -70,13 +71,33 @@ def _text(value: object) -> str:
     return repr(value) if isinstance(value, float) else str(value)
 
 
-def to_csv(records: Sequence[ScoreRecord]) -> str:
-    """CSV text with a header; one line per record, scores of any scale (the columns say which)."""
+def to_csv(records: Sequence[ScoreRecord], *, before: Sequence[Mapping[str, str]] = ()) -> str:
+    """CSV text with a header; one line per record, scores of any scale (the columns say which).
+
+    before: rows of an earlier file, kept in front unless a record has their cell id.
+    """
     out = io.StringIO()
     writer = csv.DictWriter(out, fieldnames=COLUMNS, lineterminator="\n")
     writer.writeheader()
+    mine = {r.cell_id for r in records}
+    writer.writerows([row for row in before if row["cell_id"] not in mine])
     writer.writerows(rows(records))
     return out.getvalue()
+
+
+def from_csv(text: str) -> list[dict[str, str]]:
+    """Rows of a file that ``to_csv`` wrote.
+
+    Raises:
+        UsageError: other columns.
+    """
+    reader = csv.DictReader(io.StringIO(text))
+    if tuple(reader.fieldnames or ()) != COLUMNS:
+        raise UsageError(
+            "the score table has other columns than this version writes; move it away, or give "
+            "another file."
+        )
+    return list(reader)
 
 
 def table(records: Sequence[ScoreRecord]) -> str:
