@@ -1,12 +1,8 @@
-"""The golden vectors, end to end through the public API.
-
-``ArrayModel`` shows how any model enters: declare conventions, latent, history and identity, and
-give ``encode``, ``embed_actions`` and ``predict``.
-"""
+"""The golden vectors, end to end through the public API, driven by examples/score_arrays.py."""
 
 from __future__ import annotations
 
-import json
+import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +10,7 @@ import pytest
 import torch
 
 from dreamcheck.diagnostics.viscore import (
-    Criterion,
-    Probe,
     ScoreSettings,
-    bank_from_latents,
     score,
 )
 from dreamcheck.diagnostics.viscore.influence import (
@@ -27,86 +20,25 @@ from dreamcheck.diagnostics.viscore.influence import (
     residual_windows,
 )
 from dreamcheck.diagnostics.viscore.rollouts import Forecaster
-from dreamcheck.digest import digest_arrays
-from dreamcheck.models.conventions import Conventions
-from dreamcheck.models.protocol import LatentSpec
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "score_arrays.py"
+spec = importlib.util.spec_from_file_location("score_arrays", EXAMPLE)
+example = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(example)
 
 GOLDEN = Path(__file__).parents[2].parent / "shared" / "data" / "viscore" / "golden"
 CASES = ("healthy", "collapsed", "noisy")
 
-pytestmark = pytest.mark.skipif(
+needs_golden = pytest.mark.skipif(
     not GOLDEN.is_dir(), reason="the golden vectors (../shared/data/viscore/golden) are not here"
 )
 
 
-class ArrayModel:
-    """A world model whose predictor is a handful of matrices (see the data's README)."""
-
-    device = torch.device("cpu")
-    history_min = 1
-
-    def __init__(self, arrays: dict[str, np.ndarray]) -> None:
-        self._p = {k: torch.from_numpy(np.asarray(v, dtype=np.float32)) for k, v in arrays.items()}
-        width = arrays["model_W_act"].shape[0]
-        self.history_max = int(arrays["model_M"].shape[0])
-        self.latent = LatentSpec(shape=(int(arrays["model_P"].shape[0]),))
-        self.identity = digest_arrays({k: np.atleast_1d(v) for k, v in arrays.items()})
-        self.conventions = Conventions(
-            image_size=1,
-            frameskip=1,
-            action_dim=width,
-            action_mean=(0.0,) * width,
-            action_std=(1.0,) * width,
-            history=self.history_max,
-        )
-
-    def encode(self, observation):
-        raise AssertionError("the golden cases carry their latents")
-
-    def embed_actions(self, blocks):
-        return blocks @ self._p["model_W_act"]
-
-    def predict(self, latents, actions, *, row_seeds=None):
-        p = {k.removeprefix("model_"): v for k, v in self._p.items()}
-        n = latents.shape[1]
-        out = p["bias"]
-        for lag in range(n):
-            out = (
-                out + latents[:, n - 1 - lag] @ p["M"][lag] + actions[:, n - 1 - lag] @ p["N"][lag]
-            )
-        last, act = latents[:, -1], actions[:, -1]
-        out = out + p["g"] * torch.tanh(last @ p["P"] + act @ p["Q"])
-        return out + p["e"] * torch.sin(p["w"] * (last @ p["R"]))
-
-
 def load(case: str):
-    """Model, criterion, probe, bank and expected scalars of a golden case."""
+    """Model, criterion, probe, bank, expected scalars and arrays of a golden case."""
+    parts = example.load_case(GOLDEN / f"{case}.npz")
     with np.load(GOLDEN / f"{case}.npz") as f:
-        arrays = dict(f)
-    expected = json.loads((GOLDEN / "golden.json").read_text())[case]
-    model = ArrayModel({k: v for k, v in arrays.items() if k.startswith("model_")})
-    columns = tuple(f"s{i}" for i in range(arrays["state"].shape[1]))
-    probe = Probe.from_arrays(
-        act_blocks=arrays["act_blocks"],
-        ep_ptr=arrays["ep_ptr"],
-        state=arrays["state"],
-        columns=columns,
-        frameskip=1,
-    )
-    t = expected["task"]
-    criterion = Criterion(
-        task=f"golden_{case}",
-        tolerance=t["tolerance"],
-        unit="units",
-        metric=t["metric"],
-        graded=tuple(columns[i] for i in t["graded_columns"]),
-        nuisance=tuple(columns[i] for i in t["nuisance_columns"]),
-        probe_targets=tuple(columns[i] for i in t["probe_target_columns"]),
-        horizon=t["horizon"],
-        curve=t["rollout_h_max"],
-        frameskip=1,
-    )
-    return model, criterion, probe, bank_from_latents(model, probe, arrays["z"]), expected, arrays
+        return (*parts, dict(f))
 
 
 def close(got: float, expected: float | None) -> bool:
@@ -123,6 +55,7 @@ def one_thread():
     torch.set_num_threads(before)
 
 
+@needs_golden
 @pytest.mark.parametrize("case", CASES)
 def test_the_released_search_noise_gives_the_golden_record(case):
     model, criterion, probe, bank, expected, arrays = load(case)
@@ -159,6 +92,7 @@ def test_the_released_search_noise_gives_the_golden_record(case):
     np.testing.assert_allclose(got.gaps, arrays["ref_gaps"], atol=1e-4)
 
 
+@needs_golden
 @pytest.mark.parametrize("case", CASES)
 def test_injected_numpy_noise_gives_the_golden_gaps(case):
     model, criterion, probe, bank, expected, arrays = load(case)
@@ -186,6 +120,7 @@ VARIANTS = {
 }
 
 
+@needs_golden
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_variants_match_the_golden_record(case, variant):
@@ -212,6 +147,7 @@ def test_variants_match_the_golden_record(case, variant):
         )
 
 
+@needs_golden
 @pytest.mark.parametrize("case", CASES)
 def test_the_covariances_behind_influence_match(case):
     model, criterion, probe, bank, _, arrays = load(case)
@@ -223,3 +159,10 @@ def test_the_covariances_behind_influence_match(case):
     starts = residual_windows(probe, history=model.history_max)
     noise = noise_covariance(one_step_residuals(probe, bank, forecaster, starts))
     np.testing.assert_allclose(noise, arrays["ref_E"], rtol=1e-4, atol=1e-4 * np.abs(noise).max())
+
+
+def test_the_example_scores_a_world_of_its_own(capsys):
+    example.main()
+    out = capsys.readouterr().out
+    assert "reference rule at any width (16)" in out and "limited by" in out
+    assert "straight" in out and "abstained" not in out

@@ -156,3 +156,37 @@ def gap_histogram(found: Mapping[str, Any], *, bins: int = 24) -> str:
         )
     chart.segment(ax(0.0), chart.top, ax(0.0), chart.height - chart.bottom, "rule")
     return chart.render()
+
+
+def rank_dots(task: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rank correlation of every metric with success on one task; the epoch's own as a rule."""
+    rows = [r for r in rows if r["rho"] is not None]
+    height = 22
+    left = min(200, 24 + 7 * max((len(r["metric"]) for r in rows), default=0))
+    chart = Chart(460, 60 + height * len(rows), f"Ranking on {task}", left=left, bottom=40)
+    both = [r[k] for r in rows for k in ("rho", "partial_given_epoch") if r[k] is not None]
+    low = min([-0.1, *(v - 0.04 for v in both)])
+    ax, _ = chart.axes((low, 1.0), (0.0, 1.0), x_label="Spearman with success")
+    # The vertical axis only separates metrics: its numbers mean nothing and are taken out again.
+    chart.marks = [m for m in chart.marks if 'class="grid"' not in m]
+    zero = ax(0.0)
+    chart.segment(zero, chart.top, zero, chart.height - chart.bottom, "grid")
+    for r in rows:
+        if r["metric"] == "epoch":
+            x = ax(r["rho"])
+            chart.segment(
+                x, chart.top, x, chart.height - chart.bottom, "rule soft",
+                title=f"epoch alone: {r['rho']:+.2f}",
+            )  # fmt: skip
+    for k, r in enumerate(rows):
+        y = chart.top + height * (k + 0.5)
+        css = "neutral" if r["metric"] == "epoch" else "c3"
+        chart.text(chart.left - 8, y + 4, r["metric"], "axis", anchor="end")
+        if r["partial_given_epoch"] is not None:
+            chart.segment(ax(r["partial_given_epoch"]), y, ax(r["rho"]), y, "whisker c1")
+            chart.dot(
+                ax(r["partial_given_epoch"]), y, "c1", r=3.4,
+                title=f"{r['metric']} given epoch: {r['partial_given_epoch']:+.2f}",
+            )  # fmt: skip
+        chart.dot(ax(r["rho"]), y, css, r=4.4, title=f"{r['metric']}: {r['rho']:+.2f}")
+    return chart.render()

@@ -19,7 +19,7 @@ from dreamcheck.diagnostics.viscore.search import (
     TorchNoise,
 )
 from dreamcheck.diagnostics.viscore.settings import ScoreSettings
-from dreamcheck.diagnostics.viscore.table import table, to_csv
+from dreamcheck.diagnostics.viscore.table import baseline_table, table, to_csv
 
 __all__ = [
     "PROBE_OF_PLANNER",
@@ -33,6 +33,7 @@ __all__ = [
     "ScoreSettings",
     "TorchNoise",
     "bank_from_latents",
+    "baseline_table",
     "build_probe",
     "criterion",
     "criterion_names",

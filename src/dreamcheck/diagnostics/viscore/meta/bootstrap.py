@@ -42,12 +42,13 @@ def cluster_bootstrap(
 ) -> Interval:
     """Interval over resampled runs, each bringing all its rows as often as drawn.
 
-    A resample lacking one of the tasks is dropped. One run has no spread: no interval.
+    A resample lacking one of the tasks is dropped. One run has no spread, and no resamples no
+    interval.
 
     Source: spec/viscore.md section 11.6.
     """
     kept = pool.measured(metric, tasks)
-    if len(kept.run_names) < 2:
+    if len(kept.run_names) < 2 or not resamples:
         return Interval(NAN, NAN, 0)
     of = statistic(kept, metric)
     of_task = [kept.tasks == t for t in tasks]

@@ -31,6 +31,7 @@ from dreamcheck.diagnostics.viscore.meta.ranking import (
     resolvability,
     within_task,
 )
+from dreamcheck.errors import UsageError
 
 FACTORS = ("veracity", "influence", "sobriety")
 
@@ -148,6 +149,9 @@ def meta_evaluate(
         episodes: evaluation episodes behind one label.
         fit: another pool, on which a map is fitted for every metric and applied here unchanged.
 
+    Raises:
+        UsageError: a run of the pool is also in ``fit``.
+
     Source: spec/viscore.md section 11.
     """
     tasks = tuple(tasks or pool.task_names)
@@ -229,6 +233,13 @@ def _ablation(pool: Pool, tasks: Sequence[str]) -> tuple[AblationRow, ...]:
 
 
 def _frozen(fit: Pool, pool: Pool, names: Sequence[str]) -> tuple[FrozenRow, ...]:
+    shared = sorted(set(fit.run_names) & set(pool.run_names))
+    if shared:
+        raise UsageError(
+            f"{len(shared)} training runs are in pool {pool.name} and in {fit.name}, on which the "
+            f"maps are fitted ({', '.join(shared[:3])}, ...): a map judged on its own runs says "
+            "nothing. Leave them out of one of the two."
+        )
     rows = []
     for name in names:
         if not np.isfinite(fit.metric(name)).any():
