@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -33,6 +34,7 @@ from dreamcheck.diagnostics.viscore.influence import (
     gram_memory_bytes,
     noise_covariance,
 )
+from dreamcheck.diagnostics.viscore.keeping import keep_score, kept_score, score_key
 from dreamcheck.diagnostics.viscore.search import GivenNoise, NumpyNoise
 from dreamcheck.diagnostics.viscore.veracity import clip_starts, tolerance_in_latent, veracity
 from dreamcheck.errors import Abstention, EvidenceError, ExitCode, InterfaceMismatch, UsageError
@@ -166,6 +168,27 @@ def test_an_unreachable_tolerance_abstains_with_the_count(world):
     assert np.isfinite(got.influence) and got.to_dict()["vis"] is None
 
 
+def test_twenty_nine_pairs_abstain_and_thirty_give_a_tolerance():
+    # Episodes of three rows that move 1, then 5: one pair of each is a tolerance of 1 apart.
+    def shell(episodes):
+        x = np.tile([0.0, 1.0, 6.0], episodes)
+        probe = Probe.from_arrays(
+            act_blocks=np.arange(3.0 * episodes)[:, None],
+            ep_ptr=np.arange(episodes + 1) * 3,
+            state=x[:, None],
+            columns=("x",),
+        )
+        model = LinearModel(np.eye(2), np.zeros((BLOCK, 2)))
+        bank = bank_from_latents(model, probe, np.stack([2 * x, 0 * x], axis=1))
+        return tolerance_in_latent(
+            probe, bank, Criterion(task="t", tolerance=1.0, unit="m", graded=("x",))
+        )
+
+    few, enough = shell(29), shell(30)
+    assert np.isnan(few.d_tol) and "only 29 of 87 row pairs" in few.reason
+    assert enough.d_tol == pytest.approx(2.0) and enough.reason == ""
+
+
 def test_a_tiny_cap_saturates_influence():
     probe, z, a, b = noisy()
     got = run(LinearModel(a, b), probe, z, tau=1e-3)
@@ -261,10 +284,21 @@ def test_the_gram_form_equals_the_dense_form():
 
 
 def test_the_gram_form_states_and_keeps_its_memory_bound():
-    samples = np.ones((10, 200), np.float32)
-    assert gram_memory_bytes(10, 10, 200) == 4 * 20 * 200 + 24 * 400
+    rng = np.random.default_rng(3)
+    n, m, width = 300, 500, 6000
+    tracemalloc.start()
+    responses = rng.standard_normal((n, width), dtype=np.float32)
+    residuals = rng.standard_normal((m, width), dtype=np.float32)
+    tracemalloc.reset_peak()
+    got = capacity(responses, residuals, sigma_roll=1.0)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    bound = gram_memory_bytes(n, m, width)
+    assert got.form == "gram" and 0.3 * bound < peak <= bound
+    # A dense form would hold 8 bytes x 6000 x 6000 several times over.
+    assert bound < 8 * width * width
     with pytest.raises(Abstention, match="GiB in the low-rank form"):
-        capacity(samples, samples, sigma_roll=1.0, dense_width=100, memory_bytes=1000)
+        capacity(responses, residuals, sigma_roll=1.0, memory_bytes=bound - 1)
 
 
 def test_an_uncalibrated_width_abstains_and_prints_what_it_measured():
@@ -465,6 +499,45 @@ def test_the_bank_cache_cannot_be_stale(tmp_path):
             encode_bank(m, probe, cache=tmp_path)
             for m in (changed, LinearModel(np.eye(8), np.zeros((BLOCK, 8))))
         ]
+
+
+def test_an_identity_that_does_not_follow_the_weights_is_caught(tmp_path):
+    probe = build_probe(recorded())
+    model = LinearModel(np.eye(8), np.zeros((BLOCK, 8)))
+    encode_bank(model, probe, cache=tmp_path)
+    plain = model.encode
+    model.encode = lambda o: plain(o) * 1.01
+    with pytest.raises(EvidenceError, match="identity does not follow its weights"):
+        encode_bank(model, probe, cache=tmp_path)
+    # And an old score is not brought back when only the predictor has changed.
+    settings = ScoreSettings()
+    before = score_key(model, CRITERION, probe, settings, "cell")
+    assert before == score_key(model, CRITERION, probe, settings, "cell")
+    model.gain = 2.0
+    model.b = model.b + 0.1
+    assert before != score_key(model, CRITERION, probe, settings, "cell")
+
+
+def test_near_ties_are_the_anchors_whose_gap_is_below_the_threshold(world):
+    probe, z, a, b = world
+    record = run(LinearModel(a, b), probe, z, include="S")
+    made = dataclasses.replace(
+        record, gaps=(0.1, -0.3, -0.19, 0.2), anchors=(5, 9, 11, 12), near_tie_below=0.2
+    )
+    assert made.near_ties == (5, 11) and made.to_dict()["near_ties"] == [5, 11]
+    assert dataclasses.replace(made, near_tie_below=float("nan")).near_ties == ()
+    # More than a quarter of the gaps: the table says that one search is not enough.
+    assert "2 of 4 gaps are below" in table([made])
+
+
+def test_a_kept_score_is_the_score(tmp_path, world):
+    probe, z, a, b = world
+    record = run(LinearModel(a, b), probe, z, baselines=True, exclude="I")
+    assert kept_score(tmp_path, "k") is None
+    keep_score(tmp_path, "k", record)
+    again = kept_score(tmp_path, "k")
+    assert again.to_dict() == record.to_dict() and again.gaps == record.gaps
+    assert np.isnan(again.influence) and again.reasons == record.reasons
 
 
 def test_the_last_batch_of_frames_is_encoded_like_the_others():

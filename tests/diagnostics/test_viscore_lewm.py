@@ -14,6 +14,7 @@ from dreamcheck.diagnostics.viscore import (
     Probe,
     ScoreSettings,
     bank_from_latents,
+    encode_bank,
     score,
     sobriety,
 )
@@ -171,3 +172,20 @@ def test_scoring_leaves_the_networks_mode_and_weights(small):
     assert all(p.grad is None for p in model.module.parameters())
     assert all(torch.equal(before[k], v) for k, v in model.module.state_dict().items())
     model.module.eval()
+
+
+def test_weights_edited_behind_torchs_back_get_latents_of_their_own(small, tmp_path):
+    model, probe, _ = small
+    frames = np.random.default_rng(1).integers(0, 255, (probe.num_rows, 3, 28, 28), np.uint8)
+    framed = dataclasses.replace(probe, frames=lambda i: frames[i])
+    before = encode_bank(model, framed, cache=tmp_path)
+    # ``.data`` is how moving averages of weights are often written; torch does not count it.
+    weight = next(model.module.parameters())
+    weight.data.mul_(1.5)
+    try:
+        after = encode_bank(model, framed, cache=tmp_path)
+    finally:
+        weight.data.div_(1.5)
+    assert not torch.equal(before.latents, after.latents)
+    assert len(list(tmp_path.iterdir())) == 2
+    model.forget_identity()

@@ -105,6 +105,14 @@ def bank_from_latents(model: WorldModel, probe: Probe, latents: Tensor | np.ndar
     )
 
 
+def forget_identity(model: WorldModel) -> None:
+    """Make a model that remembers its identity compute it afresh: edits through ``.data`` (moving
+    averages of weights, hand surgery) are invisible to torch's counters."""
+    forget = getattr(model, "forget_identity", None)
+    if callable(forget):
+        forget()
+
+
 def encode_bank(
     model: WorldModel,
     probe: Probe,
@@ -116,8 +124,10 @@ def encode_bank(
     """The bank of a model and a probe, from the cache when the same pair was encoded before.
 
     The cache file's name is a digest of the model's identity (parameters, buffers, architecture,
-    conventions) and the probe's digest, and the file holds a digest of the latents: latents of
-    other weights or another probe cannot be read, and an altered file is refused.
+    conventions; computed afresh) and the probe's digest, and the file holds a digest of the
+    latents: latents of other weights or another probe cannot be read, and an altered file is
+    refused. A model whose identity does not follow its weights is caught too: the first batch is
+    encoded again and compared.
 
     Args:
         cache: a folder; None encodes without keeping.
@@ -126,19 +136,20 @@ def encode_bank(
 
     Raises:
         UsageError: the probe has no frames, or the model needs an observation the probe lacks.
-        EvidenceError: a cached file was altered.
+        EvidenceError: a cached file was altered, or holds other latents than the encoder gives.
 
     Source: spec/viscore.md section 3.
     """
-    path = None
+    path, kept = None, None
     if cache is not None:
+        forget_identity(model)
         name = digest(["latent-bank", 1, model.identity, probe.digest])
         path = Path(cache) / f"{name}.npz"
         if path.is_file():
-            if on_rows is not None:
-                on_rows(probe.num_rows)
-            return bank_from_latents(model, probe, _read(path))
+            kept = bank_from_latents(model, probe, _read(path))
     if probe.frames is None:
+        if kept is not None:
+            return kept
         raise UsageError(
             "the probe holds no frames to encode: build it from episodes that have pixels, or "
             "give the latents with bank_from_latents(model, probe, latents)."
@@ -159,12 +170,29 @@ def encode_bank(
             if "state" in model.conventions.observation_keys:
                 observation["state"] = torch.as_tensor(probe.state[filled]).to(model.device)
             out.append(model.encode(observation)[: len(rows)].float().cpu())
+            if kept is not None and path is not None:
+                _same(kept.latents[rows], out[0], path, model)
+                if on_rows is not None:
+                    on_rows(probe.num_rows)
+                return kept
             if on_rows is not None:
                 on_rows(len(rows))
     bank = bank_from_latents(model, probe, torch.cat(out))
     if path is not None:
         _write(path, bank.latents.numpy())
     return bank
+
+
+def _same(kept: Tensor, now: Tensor, path: Path, model: WorldModel) -> None:
+    """Refuse kept latents that the encoder does not give today (to the kernels' rounding)."""
+    size = float(kept.abs().max())
+    if kept.shape == now.shape and float((kept - now).abs().max()) <= 1e-3 * max(size, 1e-12):
+        return
+    raise EvidenceError(
+        f"the cached latent bank {path.name} is not what the encoder of "
+        f"{type(model).__name__} {model.identity[:12]} gives for the same frames: its identity "
+        "does not follow its weights. Derive it from every parameter, and delete the file."
+    )
 
 
 def _write(path: Path, latents: np.ndarray) -> None:

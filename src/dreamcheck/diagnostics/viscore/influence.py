@@ -169,14 +169,20 @@ def capacity_dense(signal: np.ndarray, noise: np.ndarray) -> tuple[float, np.nda
     return float(0.5 * np.log1p(lam).sum()), lam
 
 
+GRAM_CHUNK = 512
+"""Columns of the samples that the Gram form holds in float64 at a time."""
+
+
 def gram_memory_bytes(num_responses: int, num_residuals: int, width: int) -> int:
-    """Most memory the Gram form holds: both sample matrices (float32) and two Gram matrices."""
+    """Most memory the Gram form holds: both sample matrices (float32, given), four matrices as
+    large as the samples are many (float64), and slices of the samples. Measured in a test.
+    """
     rows = num_responses + num_residuals
-    return 4 * rows * width + 3 * 8 * rows * rows
+    return 4 * rows * width + 4 * 8 * rows * rows + 6 * 8 * rows * min(GRAM_CHUNK, width)
 
 
 def capacity_gram(
-    responses: np.ndarray, residuals: np.ndarray, *, scale: float, chunk: int = 4096
+    responses: np.ndarray, residuals: np.ndarray, *, scale: float, chunk: int = GRAM_CHUNK
 ) -> tuple[float, np.ndarray]:
     """``capacity_dense`` without a width × width matrix.
 
@@ -218,8 +224,8 @@ def _residual_diagonal(residuals: np.ndarray) -> np.ndarray:
     width = residuals.shape[1]
     return np.concatenate(
         [
-            residuals[:, s : s + 4096].astype(np.float64).var(axis=0, ddof=1)
-            for s in range(0, width, 4096)
+            residuals[:, s : s + GRAM_CHUNK].astype(np.float64).var(axis=0, ddof=1)
+            for s in range(0, width, GRAM_CHUNK)
         ]
     )
 

@@ -10,17 +10,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from dreamcheck import __version__
+from dreamcheck.diagnostics.viscore.bank import forget_identity
 from dreamcheck.diagnostics.viscore.criteria import Criterion
 from dreamcheck.diagnostics.viscore.probe import Probe
 from dreamcheck.diagnostics.viscore.record import ScoreRecord
 from dreamcheck.diagnostics.viscore.settings import ScoreSettings
-from dreamcheck.digest import digest, plain
+from dreamcheck.digest import digest, digest_arrays, plain
 from dreamcheck.errors import EvidenceError, UsageError
 from dreamcheck.evidence.diagnoses import record_diagnosis
 from dreamcheck.evidence.record import Record
+from dreamcheck.imagination.runner import frozen
 from dreamcheck.models.protocol import WorldModel
 
 FORMAT = 1
@@ -37,13 +40,34 @@ def settings_dict(settings: ScoreSettings) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in settings.__slots__}
 
 
+def behaviour(model: WorldModel) -> str:
+    """Digest of what the predictor says to fixed inputs: an identity that does not follow the
+    weights cannot bring an old score back."""
+    if model.latent.kind == "tokens":
+        return ""  # scores of these abstain
+    rng = np.random.default_rng(0)
+    rows, history = 32, model.history_max
+    latents = torch.from_numpy(
+        rng.standard_normal((rows, history, *model.latent.shape)).astype(np.float32)
+    )
+    blocks = torch.from_numpy(
+        rng.standard_normal((rows, history, model.conventions.action_width)).astype(np.float32)
+    )
+    with frozen(model):
+        device = model.device
+        said = model.predict(latents.to(device), model.embed_actions(blocks.to(device)))
+    return digest_arrays({"said": said.float().cpu().numpy()})
+
+
 def score_key(
     model: WorldModel, criterion: Criterion, probe: Probe, settings: ScoreSettings, cell_id: str
 ) -> str:
     """Digest of everything a kept score depends on, the numerics included."""
+    forget_identity(model)
     return digest(
         {
             "format": FORMAT,
+            "behaviour": behaviour(model),
             "dreamcheck": __version__,
             "model": model.identity,
             "criterion": criterion.digest,

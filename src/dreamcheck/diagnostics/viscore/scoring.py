@@ -10,7 +10,7 @@ from dreamcheck.diagnostics.viscore import factors as fs
 from dreamcheck.diagnostics.viscore import influence as inf
 from dreamcheck.diagnostics.viscore import sobriety as sob
 from dreamcheck.diagnostics.viscore import veracity as ver
-from dreamcheck.diagnostics.viscore.bank import LatentBank, encode_bank
+from dreamcheck.diagnostics.viscore.bank import LatentBank, encode_bank, forget_identity
 from dreamcheck.diagnostics.viscore.criteria import Criterion
 from dreamcheck.diagnostics.viscore.measuring import Scoring, Stopwatch
 from dreamcheck.diagnostics.viscore.probe import Probe, build_probe
@@ -65,6 +65,7 @@ def score(
     probe = data if isinstance(data, Probe) else build_probe(data, frameskip=criterion.frameskip)
     cell_id = cell_id or model.identity
     _check_blocks(model, probe, criterion)
+    forget_identity(model)
     watch = Stopwatch()
     progress = progress or Progress(quiet=True)
     with watch("encode"):
