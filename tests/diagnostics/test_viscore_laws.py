@@ -568,6 +568,10 @@ def test_missing_columns_and_actions_are_named(world):
     empty = dataclasses.replace(probe, act_blocks=np.full_like(probe.act_blocks, np.nan))
     with pytest.raises(UsageError, match="every action block"):
         empty.normalized_blocks  # noqa: B018
+    endless = probe.act_blocks.copy()
+    endless[7, 1] = np.inf
+    with pytest.raises(UsageError, match="probe row 7 holds an infinity"):
+        dataclasses.replace(probe, act_blocks=endless)
     wide = dataclasses.replace(probe, act_blocks=np.zeros((probe.num_rows, 12), np.float32))
     with pytest.raises(UsageError, match="blocks have 12 numbers but the model reads 10"):
         run(LinearModel(a, b), wide, z)

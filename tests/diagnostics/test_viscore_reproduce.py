@@ -77,6 +77,12 @@ def test_values_without_an_expectation_agree_with_print(report, key, printed, ha
     assert report.values[key] == pytest.approx(printed, abs=half_a_digit + 1e-9)
 
 
+def test_the_report_says_that_the_epoch_alone_ranks_pusht_as_well(report):
+    told = [n for n in report.notes if n.startswith("development pusht")]
+    assert len(told) == 1 and "alone +0.848, of the score +0.799" in told[0]
+    assert told[0].endswith("the epoch ranks at least as well")
+
+
 def test_a_changed_label_is_a_miss(tmp_path):
     shutil.copytree(DATA, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("golden"))
     table = tmp_path / "pool_manifest.csv"

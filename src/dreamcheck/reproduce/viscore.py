@@ -26,6 +26,7 @@ from dreamcheck.diagnostics.viscore.meta.planning_arms import (
 )
 from dreamcheck.diagnostics.viscore.meta.pool import GRADED_TASKS, Pool
 from dreamcheck.diagnostics.viscore.meta.ranking import (
+    partial_given_epoch,
     pooled,
     resolvability,
     spearman,
@@ -260,6 +261,22 @@ def _labels(released: Released) -> Values:
     return out
 
 
+def _epoch_notes(released: Released) -> list[str]:
+    """Per pool and task: the score's ranking beside what the epoch number, which is free, gives."""
+    notes = []
+    for name in ("development", "heldout"):
+        pool = getattr(released, name)
+        for task in GRADED_TASKS:
+            score, epoch = within_task(pool, "vis", task), within_task(pool, "epoch", task)
+            left = partial_given_epoch(pool, "vis", task)
+            better = "at least as well" if epoch >= score else "worse"
+            notes.append(
+                f"{name} {task}: rho of the epoch number alone {epoch:+.3f}, of the score "
+                f"{score:+.3f} (given the epoch {left:+.3f}): the epoch ranks {better}"
+            )
+    return notes
+
+
 def reproduce_viscore(data: str | Path, *, resamples: int = NUM_RESAMPLES) -> Report:
     """Recompute every released table and compare with ``expected.json`` where it lists a value.
 
@@ -294,6 +311,7 @@ def reproduce_viscore(data: str | Path, *, resamples: int = NUM_RESAMPLES) -> Re
         "the frozen map is fitted on 472 rows as in the released code (fit472), and on the 137 "
         "development rows as the paper says (fit137)"
     )
+    report.notes += _epoch_notes(Released.read(folder))
     if not resamples:
         report.notes.append("intervals were left out (resamples = 0)")
     return report

@@ -46,6 +46,12 @@ class Probe:
                 f"state has shape {self.state.shape}; expected [{rows}, {len(self.columns)}] for "
                 f"{rows} probe rows and the columns {', '.join(self.columns) or '(none)'}."
             )
+        if np.isinf(self.act_blocks).any():
+            row = int(np.flatnonzero(np.isinf(self.act_blocks).any(axis=1))[0])
+            raise UsageError(
+                f"the action block of probe row {row} holds an infinity. A missing action is "
+                "recorded as NaN; an infinite one would spoil every action's normalisation."
+            )
         ptr = self.ep_ptr
         if (
             ptr.ndim != 1
