@@ -83,7 +83,9 @@ def substitute(
     rows = probe.rows_of(batch, inputs, seeds)
     return Substitutions(
         loss=parts.reduce(parts.base),
-        true_loss=_column([None if r.true_steps is None else np.mean(r.true_steps) for r in rows]),
+        true_loss=_column(
+            [None if r.true_steps is None else float(np.mean(r.true_steps)) for r in rows]
+        ),
         readout_error=_column([r.readout_error for r in rows]),
         replaced_before=before,
         replaced_after=after,

@@ -14,6 +14,9 @@ from dreamcheck.study.config import Search
 from dreamcheck.study.measuring import CONTROL, Asked
 from dreamcheck.study.study import Study
 
+HALF = 0.5
+"""Share of the later error from which on a step is said to hold it. Ours."""
+
 
 def card(study: Study, search: Search, findings: Sequence[Mapping[str, Any]]) -> None:
     """A card for every confirmed failure of the shortlist, and one for the default reset.
@@ -81,21 +84,26 @@ def _numbers(found: Substitutions, *, identity: str, root_seed: int) -> dict[str
             if after is None:
                 continue
             removed = found.replaced_before - after
+            later = found.replaced_before.mean(axis=0)
             shown[name] = [
-                interval(f"{name}-{k}", removed[:, k]) | {"step": k + 1}
+                interval(f"{name}-{k}", removed[:, k])
+                | {
+                    "step": k + 1,
+                    "share": float(removed[:, k].mean() / later[k]) if later[k] else 0.0,
+                }
                 for k in range(removed.shape[1])
             ]
     return {
         "columns": columns,
         "shown": shown,
         "reencoded_reason": found.reencoded_reason,
-        "worst_step": _worst(shown.get("replaced")),
+        "half_step": _half_step(shown.get("replaced")),
     }
 
 
-def _worst(replaced: Sequence[Mapping[str, Any]] | None) -> int | None:
-    """The forecast step whose replacement removes the most error; None when none removes any."""
-    if not replaced:
-        return None
-    best = max(replaced, key=lambda r: r["mean"])
-    return int(best["step"]) if best["mean"] > 0 else None
+def _half_step(replaced: Sequence[Mapping[str, Any]] | None) -> int | None:
+    """The first step whose replacement removes half of the error after it; None where none does.
+
+    By then the error is in the latent; before, it was still to come.
+    """
+    return next((int(r["step"]) for r in replaced or () if r["share"] >= HALF), None)
