@@ -206,10 +206,10 @@ def test_every_confirmed_failure_gets_a_card_with_the_default_reset_beside_it(tm
         confirmed = {found[0]["input"]}
         cards = {r.payload["input"]: r.payload for r in study.store.records("card")}
     assert set(cards) == confirmed | {"default-reset"}
-    for card in cards.values():
-        shown = card["shown"]
-        assert shown["loss"]["mean"] == pytest.approx(np.mean(card["columns"]["loss"]))
+    for kept in cards.values():
+        shown = kept["shown"]
+        assert shown["loss"]["mean"] == pytest.approx(np.mean(kept["columns"]["loss"]))
         assert shown["loss"]["low"] <= shown["loss"]["mean"] <= shown["loss"]["high"]
         shares = [r["share"] for r in shown["replaced"]]
         half = [k + 1 for k, s in enumerate(shares) if s >= 0.5]
-        assert card["half_step"] == (half[0] if half else None)
+        assert kept["half_step"] == (half[0] if half else None)
