@@ -605,7 +605,7 @@ def test_a_table_names_the_limiting_factor_and_refuses_mixed_scales():
     assert lines[2].startswith("good") and lines[3].startswith("deaf")
     assert "influence" in lines[3] and "factors VIS" in lines[0]
     header, first, second = to_csv([biased, good]).splitlines()
-    assert header.startswith("cell_id,status,vis") and first.startswith("deaf,ok,0.0,")
+    assert header.startswith("cell_id,run,status,vis") and first.startswith("deaf,deaf,ok,0.0,")
     part = dataclasses.replace(good, factors="VI")
     with pytest.raises(InterfaceMismatch, match="factor sets"):
         table([good, part])

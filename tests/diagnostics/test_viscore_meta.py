@@ -29,11 +29,6 @@ from dreamcheck.diagnostics.viscore.meta import (
     transfer,
     within_task,
 )
-from dreamcheck.diagnostics.viscore.meta.calibration import (
-    leave_one_task_out,
-    leave_one_task_out_of,
-)
-from dreamcheck.diagnostics.viscore.meta.ranking import spearman_of
 from dreamcheck.diagnostics.viscore.meta.released import Released
 from dreamcheck.errors import Abstention, UsageError
 
@@ -125,7 +120,7 @@ def test_an_isotonic_fit_pools_violators_and_merges_ties_first():
     # Values 1 (10), 2 (30 and 50: mean 40, weight 2), 3 (10): 40, 40 | 10 violate and pool to
     # (2·40 + 10) / 3 = 30.
     fitted = fit_isotonic(np.array([1.0, 2, 2, 3]), np.array([10.0, 30, 50, 10]))
-    np.testing.assert_allclose(fitted.values, [10, 30, 30])
+    np.testing.assert_allclose(fitted.outcomes, [10, 30, 30])
     # Halfway between knots, and clipped outside.
     np.testing.assert_allclose(fitted([1.5, 0.0, 99.0]), [20, 10, 30])
 
@@ -198,7 +193,7 @@ def test_an_interval_with_too_few_finite_resamples_is_undefined():
         runs=["a"] * 4 + ["b"] * 4 + ["c"] * 4,
     )
     # All three runs are drawn in 3!/27 = 22 % of the resamples: 444 of 2000 on average.
-    got = cluster_bootstrap(pool, "vis", calibration_statistic(), rng=np.random.default_rng(0))
+    got = cluster_bootstrap(pool, "vis", calibration_statistic, rng=np.random.default_rng(0))
     assert np.isnan(got.low) and 350 < got.num_finite < 500
 
 
@@ -279,24 +274,3 @@ def test_the_ablation_of_the_released_pool_is_the_papers_table():
     for name, (rho, error) in wanted.items():
         assert got[name][0] == pytest.approx(rho, abs=6e-4)
         assert got[name][1] == pytest.approx(error, abs=0.06)
-
-
-def test_multiplicities_mean_repeated_rows():
-    rng = np.random.default_rng(6)
-    tasks = np.repeat(TASKS, 12)
-    x = np.round(rng.random(36), 1)
-    y = np.round(100 * rng.random(36))
-    counts = rng.integers(0, 4, 36)
-    index = np.repeat(np.arange(36), counts)
-    weights = counts.astype(float)
-    assert spearman_of(x, y)(weights) == pytest.approx(spearman(x[index], y[index]), abs=1e-12)
-    of = leave_one_task_out_of(x, y, tasks)
-    repeated = leave_one_task_out(x[index], y[index], tasks[index])
-    assert of(weights) == pytest.approx(repeated, abs=1e-10)
-    # And the repeated rows agree with an oracle that shares no code.
-    errors = []
-    for t in TASKS:
-        test = tasks[index] == t
-        fitted = IsotonicRegression(out_of_bounds="clip").fit(x[index][~test], y[index][~test])
-        errors.append(np.abs(fitted.predict(x[index][test]) - y[index][test]).mean())
-    assert repeated == pytest.approx(np.mean(errors), abs=1e-10)

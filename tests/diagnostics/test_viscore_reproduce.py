@@ -38,7 +38,7 @@ def test_intervals_of_the_score_agree_within_the_spread_of_bootstrap_seeds():
     expected = json.loads((DATA / "expected.json").read_text())["values"]
     # The first two statistics of the stream: pooled correlation and calibration of the score.
     pool, rng = Released.read(DATA).development, np.random.default_rng(0)
-    for key, statistic in (("rho_pooled", pooled_statistic), ("calib", calibration_statistic())):
+    for key, statistic in (("rho_pooled", pooled_statistic), ("calib", calibration_statistic)):
         got = cluster_bootstrap(pool, "vis", statistic, rng=rng)
         for end, value in (("lo", got.low), ("hi", got.high)):
             entry = expected[f"table6/development/vis/ci95_{key}/{end}"]

@@ -4,8 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
+from sklearn.isotonic import IsotonicRegression
 
-from dreamcheck.stats import isotonic_map, leave_one_group_out, resolvability
+from dreamcheck.stats import LeaveOneGroupOut, isotonic_map, leave_one_group_out, resolvability
 
 
 def least_squares_isotonic(y):
@@ -85,3 +86,31 @@ def test_the_fit_never_decreases():
     rng = np.random.default_rng(3)
     fit = isotonic_map(rng.random(50), rng.random(50))
     assert all(b >= a for a, b in itertools.pairwise(fit.outcomes))
+
+
+def test_maps_agree_with_scikit_learn():
+    rng = np.random.default_rng(2)
+    x = np.round(rng.random(80), 1)
+    y = 50 * x + rng.standard_normal(80) * 20
+    at = np.linspace(-0.5, 1.5, 101)
+    theirs = IsotonicRegression(out_of_bounds="clip").fit(x, y)
+    np.testing.assert_allclose(isotonic_map(x, y)(at), theirs.predict(at), atol=1e-10)
+
+
+def test_multiplicities_mean_repeated_rows():
+    rng = np.random.default_rng(6)
+    groups = np.repeat(["a", "b", "c"], 12)
+    x = np.round(rng.random(36), 1)
+    y = np.round(100 * rng.random(36))
+    counts = rng.integers(0, 4, 36)
+    index = np.repeat(np.arange(36), counts)
+    weighted = LeaveOneGroupOut(x, y, groups).errors(counts.astype(float))
+    assert weighted == pytest.approx(
+        leave_one_group_out(x[index], y[index], groups[index]).by_group
+    )
+    # And the repeated rows agree with an oracle that shares no code.
+    for g in "abc":
+        test = groups[index] == g
+        fitted = IsotonicRegression(out_of_bounds="clip").fit(x[index][~test], y[index][~test])
+        error = np.abs(fitted.predict(x[index][test]) - y[index][test]).mean()
+        assert weighted[g] == pytest.approx(error, abs=1e-10)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats as sps
 
-from dreamcheck.stats import average_ranks, partial_spearman, shrinkage_slope, spearman
+from dreamcheck.stats import average_ranks, partial_spearman, shrinkage_slope, spearman, spearman_of
 
 
 def test_spearman_agrees_with_scipy_with_and_without_ties():
@@ -65,3 +65,15 @@ def test_the_shrinkage_slope_is_one_without_noise_and_falls_with_it():
     noisy = shrinkage_slope(truth + rng.normal(size=400), truth + rng.normal(size=400))
     assert noisy.slope.value == pytest.approx(0.5, abs=0.1)  # signal over signal plus noise
     assert not shrinkage_slope([1, 1, 1], [1, 2, 3]).slope.defined
+
+
+def test_multiplicities_mean_repeated_rows():
+    rng = np.random.default_rng(6)
+    x, y = np.round(rng.random(36), 1), np.round(10 * rng.random(36))
+    counts = rng.integers(0, 4, 36)
+    repeated = np.repeat(np.arange(36), counts)
+    wanted = sps.spearmanr(x[repeated], y[repeated]).statistic
+    assert spearman_of(x, y)(counts.astype(float)) == pytest.approx(wanted, abs=1e-12)
+    nearly = 1 + 1e-12 * np.arange(36)
+    assert np.isnan(spearman_of(nearly, y, decimals=9)(np.ones(36)))
+    assert spearman_of(nearly, y)(np.ones(36)) == pytest.approx(spearman(np.arange(36), y).value)

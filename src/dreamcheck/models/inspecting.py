@@ -408,7 +408,7 @@ def _probes(
     return errors, len(y) + len(held_y)
 
 
-def _load(
+def load_any(
     ckpt: WorldModel | str | Path, data: Episodes | None, device: str
 ) -> tuple[Any, Checkpoint | None, str, Any]:
     """The model, its checkpoint folder's record, a name, and an import report if it was foreign."""
@@ -474,7 +474,7 @@ def inspect_checkpoint(
         from dreamcheck.data.readers import open_episodes
 
         episodes = open_episodes(data, mapping)
-    model, checkpoint, name, imported = _load(ckpt, episodes, device)
+    model, checkpoint, name, imported = load_any(ckpt, episodes, device)
     module = model.module if isinstance(model, HasModule) else None
     config = getattr(module, "config", None)
     sizes = config.model_dump() if isinstance(config, BaseModel) else {}

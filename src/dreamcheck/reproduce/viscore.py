@@ -97,7 +97,7 @@ def _table6(released: Released, resamples: int) -> Values:
                 continue
             for key, statistic in (
                 ("rho_pooled", pooled_statistic),
-                ("calib", calibration_statistic()),
+                ("calib", calibration_statistic),
             ):
                 interval = cluster_bootstrap(pool, metric, statistic, rng=rng, resamples=resamples)
                 out[f"{at}/ci95_{key}/lo"] = interval.low
@@ -140,7 +140,7 @@ def _frozen(released: Released) -> Values:
     out["frozen_map/runs_fit"] = len(fit.run_names)
     curve = fit_isotonic(fit.metric("vis"), fit.labels)
     for step in range(21):
-        out[f"frozen_map/vis/{step / 20:.2f}"] = float(curve(step / 20))
+        out[f"frozen_map/vis/{step / 20:.2f}"] = float(curve([step / 20])[0])
     return out
 
 

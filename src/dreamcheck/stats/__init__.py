@@ -18,6 +18,7 @@ from dreamcheck.stats.bootstrap import (
 from dreamcheck.stats.calibration import (
     CalibrationError,
     IsotonicMap,
+    LeaveOneGroupOut,
     isotonic_map,
     leave_one_group_out,
     resolvability,
@@ -77,6 +78,7 @@ from dreamcheck.stats.ranks import (
     partial_spearman,
     shrinkage_slope,
     spearman,
+    spearman_of,
 )
 from dreamcheck.stats.rates import (
     RateDifference,
@@ -99,6 +101,7 @@ __all__ = [
     "Estimate",
     "Interval",
     "IsotonicMap",
+    "LeaveOneGroupOut",
     "MeanSem",
     "NotTestable",
     "PairedCounts",
@@ -168,6 +171,7 @@ __all__ = [
     "sign_flip_test",
     "sign_test",
     "spearman",
+    "spearman_of",
     "tail_count",
     "threshold_averaged_hits",
     "variance_split",

@@ -186,12 +186,13 @@ def cluster_bootstrap(
     """Percentile interval from resampling whole clusters, each with all its rows.
 
     Clusters are numbered in sorted order of their labels; each resample draws as many as there
-    are with ``rng.integers`` and concatenates their rows, as often as they were drawn. A resample
+    are with ``rng.integers``; every row then counts as often as its cluster was drawn. A resample
     on which the statistic is NaN (a group is missing from it) is dropped and not replaced.
 
     Args:
         clusters: [n] label of the cluster (a training run) that each row belongs to.
-        statistic: row indices [m] -> value, NaN when undefined on this resample.
+        statistic: row multiplicities float64 [n] -> value, NaN when undefined on this resample
+            (``spearman_of`` and ``LeaveOneGroupOut`` are such functions).
         rng: the stream; pass one generator on to continue it across statistics.
         minimum_finite: below this many finite resamples the interval is undefined.
 
@@ -208,12 +209,10 @@ def cluster_bootstrap(
             given=int(names.size),
             needed=2,
         )
-    order = np.argsort(codes, kind="stable")
-    rows = np.split(order, np.cumsum(np.bincount(codes))[:-1])
     values = np.empty(checked_count(resamples, name="resamples", low=1))
     for i in range(resamples):
         drawn = rng.integers(0, names.size, size=names.size)
-        values[i] = statistic(np.concatenate([rows[c] for c in drawn]))
+        values[i] = statistic(np.bincount(drawn, minlength=names.size).astype(np.float64)[codes])
     finite = values[np.isfinite(values)]
     if finite.size < minimum_finite:
         raise NotTestable(
@@ -226,7 +225,7 @@ def cluster_bootstrap(
     return BootstrapInterval(
         low=low,
         high=high,
-        value=float(statistic(np.arange(labels.size))),
+        value=float(statistic(np.ones(labels.size))),
         num_units=int(names.size),
         num_resamples=int(finite.size),
         degenerate=bool(np.ptp(finite) == 0),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 
 from dreamcheck.stats.estimate import (
     Estimate,
@@ -41,15 +42,11 @@ def isotonic_map(scores: Any, outcomes: Any) -> IsotonicMap:
 
     Source: viscore.md section 11.4; Barlow et al. (1972), pool adjacent violators.
     """
-    from sklearn.isotonic import IsotonicRegression  # heavy: loaded by the one who calibrates
-
     s, o = _rows(scores, outcomes)
-    fit = IsotonicRegression(increasing=True, out_of_bounds="clip").fit(s, o)
-    return IsotonicMap(
-        tuple(float(v) for v in fit.X_thresholds_),
-        tuple(float(v) for v in fit.y_thresholds_),
-        int(s.size),
-    )
+    knots, index, counts = np.unique(s, return_inverse=True, return_counts=True)
+    means = np.bincount(index, weights=o) / counts
+    fitted = isotonic_regression(means, weights=counts.astype(np.float64)).x
+    return IsotonicMap(tuple(float(v) for v in knots), tuple(float(v) for v in fitted), int(s.size))
 
 
 def _rows(scores: Any, outcomes: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -78,10 +75,65 @@ class CalibrationError:
     skipped: Mapping[str, str]
 
 
+class LeaveOneGroupOut:
+    """Calibration errors of held-out groups as a function of row multiplicities.
+
+    A bootstrap asks for one sample under thousands of multiplicities: knots are found once. The
+    errors are those of repeating every row as often as its multiplicity says.
+
+    Args:
+        scores, outcomes: [n] finite.
+        groups: [n] label (task) of each row.
+        minimum_test, minimum_fit: fewest rows of a group to test, and of the others to fit on.
+
+    Source: viscore.md section 11.4.
+    """
+
+    def __init__(
+        self,
+        scores: Any,
+        outcomes: Any,
+        groups: Sequence[str] | np.ndarray,
+        *,
+        minimum_test: int = 4,
+        minimum_fit: int = 8,
+    ) -> None:
+        self._scores, self._outcomes = _rows(scores, outcomes)
+        labels = np.asarray(groups)
+        if labels.shape != self._scores.shape:
+            raise StatisticsInputError(f"{labels.size} group labels for {self._scores.size} rows")
+        self._minimum = minimum_test, minimum_fit
+        self._knots, self._index = np.unique(self._scores, return_inverse=True)
+        self._tests = {str(g): np.flatnonzero(labels == g) for g in np.unique(labels)}
+
+    def errors(self, counts: np.ndarray) -> dict[str, float]:
+        """Mean absolute error of every group that has enough rows, predicted by the others."""
+        out = {}
+        for name, test in self._tests.items():
+            here = counts[test]
+            rest = counts.astype(np.float64)
+            rest[test] = 0.0
+            if here.sum() < self._minimum[0] or rest.sum() < self._minimum[1]:
+                continue
+            weight = np.bincount(self._index, weights=rest)
+            live = weight > 0
+            total = np.bincount(self._index, weights=rest * self._outcomes)
+            fitted = isotonic_regression(total[live] / weight[live], weights=weight[live]).x
+            predicted = np.interp(self._scores[test], self._knots[live], fitted)
+            missed = np.abs(predicted - self._outcomes[test])
+            out[name] = float(here @ missed / here.sum())
+        return out
+
+    def __call__(self, counts: np.ndarray) -> float:
+        """Mean over the groups' errors, groups equal; NaN when none can be tested."""
+        errors = self.errors(counts)
+        return float(np.mean(list(errors.values()))) if errors else float("nan")
+
+
 def leave_one_group_out(
     scores: Any,
     outcomes: Any,
-    groups: Sequence[str],
+    groups: Sequence[str] | np.ndarray,
     *,
     minimum_test: int = 4,
     minimum_fit: int = 8,
@@ -96,24 +148,22 @@ def leave_one_group_out(
 
     Source: viscore.md sections 11.4 and 11.5.
     """
-    s, o = _rows(scores, outcomes)
-    labels = np.asarray(groups)
-    if labels.shape != s.shape:
-        raise StatisticsInputError(f"{labels.size} group labels for {s.size} rows")
-    errors: dict[str, float] = {}
+    fit = LeaveOneGroupOut(
+        scores, outcomes, groups, minimum_test=minimum_test, minimum_fit=minimum_fit
+    )
+    o, labels = np.asarray(outcomes, dtype=float), np.asarray(groups)
+    errors = fit.errors(np.ones(o.size))
     constants: dict[str, float] = {}
     skipped: dict[str, str] = {}
     for name in sorted({str(g) for g in labels}):
         test = labels == name
-        if test.sum() < minimum_test or (~test).sum() < minimum_fit:
+        if name in errors:
+            constants[name] = float(np.abs(np.median(o[~test]) - o[test]).mean())
+        else:
             skipped[name] = (
                 f"{int(test.sum())} rows to test and {int((~test).sum())} to fit; "
                 f"{minimum_test} and {minimum_fit} are needed"
             )
-            continue
-        predicted = isotonic_map(s[~test], o[~test])(s[test])
-        errors[name] = float(np.abs(predicted - o[test]).mean())
-        constants[name] = float(np.abs(np.median(o[~test]) - o[test]).mean())
     if not errors:
         reason = "no group has enough rows"
         return CalibrationError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,19 +29,56 @@ def _pearson(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.clip(a @ b / np.sqrt((a @ a) * (b @ b)), -1.0, 1.0))
 
 
-def spearman(x: Any, y: Any, *, minimum: int = 3) -> Estimate:
+def spearman_of(
+    x: Any, y: Any, *, minimum: int = 3, decimals: int | None = None
+) -> Callable[[np.ndarray], float]:
+    """Spearman's rho with average ranks as a function of row multiplicities [n].
+
+    A bootstrap asks for one sample under thousands of multiplicities: ties are found once. The
+    value is that of repeating every row as often as its multiplicity says; NaN (undefined, not
+    zero) under ``minimum`` rows or when x or y takes one value.
+
+    Args:
+        decimals: x is looked at this coarsely when asking whether it takes one value.
+    """
+    a, b = _pair(x, y)
+    coarse = a if decimals is None else np.round(a, decimals)
+    groups = [np.unique(v, return_inverse=True)[1] for v in (a, b)]
+
+    def of(counts: np.ndarray) -> float:
+        total = counts.sum()
+        live = coarse[counts > 0]
+        if total < minimum or live.size == 0 or live.min() == live.max():
+            return float("nan")
+        ranks = []
+        for group in groups:
+            size = np.bincount(group, weights=counts)
+            rank = (np.cumsum(size) - (size - 1) / 2.0)[group]
+            ranks.append(rank - (counts @ rank) / total)
+        first, second = ranks
+        scale = np.sqrt((counts @ (first * first)) * (counts @ (second * second)))
+        if not scale > 0:
+            return float("nan")
+        return float(np.clip((counts @ (first * second)) / scale, -1.0, 1.0))
+
+    return of
+
+
+def spearman(x: Any, y: Any, *, minimum: int = 3, decimals: int | None = None) -> Estimate:
     """Spearman's rho with average ranks; undefined, with the reason, for constants or few rows.
 
     Args:
         minimum: fewest rows; VIScore's within-task statistic asks for 4.
+        decimals: see ``spearman_of``.
     """
     a, b = _pair(x, y)
     if a.size < minimum:
         return Estimate.undefined(a.size, f"{a.size} rows; {minimum} are needed")
-    for name, values in (("x", a), ("y", b)):
-        if (values == values[0]).all():
-            return Estimate.undefined(a.size, f"{name} takes one value")
-    return Estimate(_pearson(average_ranks(a), average_ranks(b)), a.size)
+    value = spearman_of(a, b, minimum=minimum, decimals=decimals)(np.ones(a.size))
+    if np.isnan(value):
+        name = "y" if (b == b[0]).all() else "x"
+        return Estimate.undefined(a.size, f"{name} takes one value")
+    return Estimate(value, a.size)
 
 
 def partial_spearman(x: Any, y: Any, controls: Any) -> Estimate:

@@ -11,13 +11,14 @@ from dreamcheck.diagnostics.viscore.criteria import (
 from dreamcheck.diagnostics.viscore.factors import factor_set
 from dreamcheck.diagnostics.viscore.probe import Probe, build_probe
 from dreamcheck.diagnostics.viscore.record import ScoreRecord, rank, require_comparable
-from dreamcheck.diagnostics.viscore.scoring import ScoreSettings, score, score_many
+from dreamcheck.diagnostics.viscore.scoring import score, score_many
 from dreamcheck.diagnostics.viscore.search import (
     PROBE_OF_PLANNER,
     GivenNoise,
     NumpyNoise,
     TorchNoise,
 )
+from dreamcheck.diagnostics.viscore.settings import ScoreSettings
 from dreamcheck.diagnostics.viscore.table import table, to_csv
 
 __all__ = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -105,7 +106,12 @@ def bank_from_latents(model: WorldModel, probe: Probe, latents: Tensor | np.ndar
 
 
 def encode_bank(
-    model: WorldModel, probe: Probe, *, cache: str | Path | None = None, batch: int = ENCODE_ROWS
+    model: WorldModel,
+    probe: Probe,
+    *,
+    cache: str | Path | None = None,
+    batch: int = ENCODE_ROWS,
+    on_rows: Callable[[int], None] | None = None,
 ) -> LatentBank:
     """The bank of a model and a probe, from the cache when the same pair was encoded before.
 
@@ -116,6 +122,7 @@ def encode_bank(
     Args:
         cache: a folder; None encodes without keeping.
         batch: frames encoded at a time.
+        on_rows: told how many frames were encoded, batch by batch.
 
     Raises:
         UsageError: the probe has no frames, or the model needs an observation the probe lacks.
@@ -128,6 +135,8 @@ def encode_bank(
         name = digest(["latent-bank", 1, model.identity, probe.digest])
         path = Path(cache) / f"{name}.npz"
         if path.is_file():
+            if on_rows is not None:
+                on_rows(probe.num_rows)
             return bank_from_latents(model, probe, _read(path))
     if probe.frames is None:
         raise UsageError(
@@ -150,6 +159,8 @@ def encode_bank(
             if "state" in model.conventions.observation_keys:
                 observation["state"] = torch.as_tensor(probe.state[filled]).to(model.device)
             out.append(model.encode(observation)[: len(rows)].float().cpu())
+            if on_rows is not None:
+                on_rows(len(rows))
     bank = bank_from_latents(model, probe, torch.cat(out))
     if path is not None:
         _write(path, bank.latents.numpy())

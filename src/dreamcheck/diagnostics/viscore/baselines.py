@@ -36,6 +36,13 @@ class Baselines:
     training_loss: float = float("nan")
     reasons: tuple[tuple[str, str], ...] = ()
 
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Baselines:
+        """What ``to_dict`` wrote: None is NaN again."""
+        made: dict[str, Any] = {k: float("nan") if v is None else v for k, v in values.items()}
+        made["reasons"] = tuple(values["reasons"].items())
+        return cls(**made)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values by name."""
         return {**asdict(self), "reasons": dict(self.reasons)}

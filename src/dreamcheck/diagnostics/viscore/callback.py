@@ -8,7 +8,8 @@ from dreamcheck.data.episodes import Episodes
 from dreamcheck.diagnostics.viscore.criteria import Criterion
 from dreamcheck.diagnostics.viscore.probe import Probe, build_probe
 from dreamcheck.diagnostics.viscore.record import ScoreRecord
-from dreamcheck.diagnostics.viscore.scoring import ScoreSettings, score
+from dreamcheck.diagnostics.viscore.scoring import score
+from dreamcheck.diagnostics.viscore.settings import ScoreSettings
 from dreamcheck.diagnostics.viscore.table import to_csv
 from dreamcheck.errors import UsageError
 from dreamcheck.models.protocol import WorldModel

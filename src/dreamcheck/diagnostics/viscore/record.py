@@ -27,6 +27,8 @@ class ScoreRecord:
     saturated: included factors at 1 - 1e-6 or above; they separate nothing.
     d_tol, d_tol_half, sigma_roll: latent units. nmse: at the horizon; nmse_curve: k = 1 ... h_max.
     m_emp, m_emp_one_step, tau: nats. spectrum: λ of the capacity, largest first.
+    near_tie_below: |gap| below which a sign is not to be relied on (near_ties lists the anchors);
+        search_precision: float32, or what the checked fast mode found.
     gaps: squared latent units, one per sobriety anchor; anchors: their probe rows.
     width: numbers of a latent where distances are measured; width_status: "calibrated",
         "uncalibrated width", "projected to 192" or "reference rule at any width".
@@ -67,6 +69,8 @@ class ScoreRecord:
     p_hat: float
     gap_resolution: float
     num_gaps_below_resolution: int
+    near_tie_below: float
+    search_precision: str
     gaps: tuple[float, ...]
     anchors: tuple[int, ...]
     search: str
@@ -87,6 +91,34 @@ class ScoreRecord:
         """0 scored, 3 abstained."""
         return ExitCode.DONE if self.status == "ok" else ExitCode.ABSTAINED
 
+    @property
+    def near_ties(self) -> tuple[int, ...]:
+        """Probe rows of the anchors whose gap is below ``near_tie_below``: signs of noise."""
+        if not math.isfinite(self.near_tie_below):
+            return ()
+        return tuple(
+            row
+            for row, gap in zip(self.anchors, self.gaps, strict=True)
+            if abs(gap) < self.near_tie_below
+        )
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> ScoreRecord:
+        """The record that ``to_dict`` wrote: None is NaN again."""
+        made: dict[str, Any] = {}
+        for f in fields(cls):
+            value = values[f.name]
+            if f.name in ("reasons", "seconds"):
+                value = tuple(value.items())
+            elif f.name == "baselines":
+                value = None if value is None else Baselines.from_dict(value)
+            elif isinstance(value, list):
+                value = tuple(float("nan") if v is None else v for v in value)
+            elif value is None:
+                value = float("nan")
+            made[f.name] = value
+        return cls(**made)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values by name; reasons and seconds as mappings, NaN as None."""
         out: dict[str, Any] = {}
@@ -97,6 +129,7 @@ class ScoreRecord:
             elif isinstance(value, Baselines):
                 value = value.to_dict()
             out[f.name] = _finite_or_none(value)
+        out["near_ties"] = list(self.near_ties)
         return out
 
     def line(self) -> str:

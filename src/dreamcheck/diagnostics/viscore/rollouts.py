@@ -25,6 +25,7 @@ class Forecaster:
         generic: use ``predict`` alone, even where the model has a faster ``rollout``.
         bfloat16: run the predictor under bfloat16 autocast (a screening mode, never the default).
         projection: [P, Q] orthonormal columns; points are then measured through it.
+        on_predictions: told how many latents were predicted, batch by batch.
     """
 
     def __init__(
@@ -35,12 +36,14 @@ class Forecaster:
         generic: bool = False,
         bfloat16: bool = False,
         projection: Tensor | None = None,
+        on_predictions: Callable[[int], None] | None = None,
     ) -> None:
         self.model = model
         self.batch_rows = max(MIN_TILE, batch_rows)
         self.generic = generic
         self.bfloat16 = bfloat16
         self.projection = projection
+        self.on_predictions = on_predictions
         # A LeWM's own network is driven without recomputing anything; other models by their
         # ``rollout`` or ``predict``, under autocast when bfloat16 is asked for.
         self._path: LeWMRollout | None = None
@@ -53,6 +56,12 @@ class Forecaster:
         """[N, *shape] -> [N, P] where distances are measured."""
         points = plan_space(self.model, latents)
         return points if self.projection is None else points @ self.projection.to(points.device)
+
+    def count(self, predictions: int) -> None:
+        """Add finished predictions, and tell whoever listens."""
+        self.num_predictions += predictions
+        if self.on_predictions is not None:
+            self.on_predictions(predictions)
 
     def terminal(self, first: Tensor, blocks: Tensor) -> Tensor:
         """Terminal points of the planning rollout, float32 [B, P].
@@ -95,9 +104,9 @@ class Forecaster:
                     a = torch.cat([a, a[:1].expand(short, *a.shape[1:])])
                 future = self._future(z, a)
                 steps = blocks.shape[1] - context.shape[1] + 1
-                self.num_predictions += (stop - start) * steps
                 rows = torch.arange(start, stop)
                 out.append(reduce(future[: stop - start].float(), rows).float().cpu())
+                self.count((stop - start) * steps)
         return torch.cat(out)
 
     def _future(self, latents: Tensor, blocks: Tensor) -> Tensor:

@@ -106,6 +106,24 @@ class GivenNoise:
         return torch.from_numpy(array)
 
 
+class KeptNoise:
+    """Another source's numbers, kept as drawn, so that some anchors can be searched again on them."""
+
+    def __init__(self, source: Noise) -> None:
+        self._source = source
+        self._drawn: list[Tensor] = []
+        self.name = source.name
+
+    def normal(self, shape: tuple[int, ...]) -> Tensor:
+        """The source's next numbers, kept."""
+        self._drawn.append(self._source.normal(shape))
+        return self._drawn[-1]
+
+    def rows(self, index: Tensor) -> GivenNoise:
+        """What was drawn so far, for these anchors only, from the first draw on."""
+        return GivenNoise([d[index].numpy() for d in self._drawn])
+
+
 @dataclass(frozen=True)
 class Found:
     """What a search ends with.

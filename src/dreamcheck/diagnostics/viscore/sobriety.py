@@ -14,18 +14,32 @@ from dreamcheck.diagnostics.viscore.influence import anchor_rows
 from dreamcheck.diagnostics.viscore.probe import Probe
 from dreamcheck.diagnostics.viscore.rollouts import Forecaster, windows
 from dreamcheck.diagnostics.viscore.search import (
-    NUM_ELITES,
+    NUM_ITERATIONS,
+    NUM_SAMPLES,
     Found,
+    KeptNoise,
     Noise,
     ProbeName,
     adamw_search,
     mini_cem,
 )
-from dreamcheck.errors import Abstention
+from dreamcheck.errors import Abstention, UsageError
 from dreamcheck.imagination.runner import frozen, open_loop
 from dreamcheck.models.protocol import plan_space
 
 NUM_ANCHORS = 64
+NUM_CHECKED = 4
+"""Anchors whose search the checked fast mode repeats in float32."""
+GRADIENT_BUDGET: dict[ProbeName, tuple[int, int]] = {"mini-adamw": (16, 10), "single-adamw": (1, 6)}
+"""Starts and steps of the gradient probes (ours: spec/viscore.md section 6.1)."""
+
+
+def num_search_plans(search: ProbeName) -> int:
+    """Plans a search evaluates at one anchor, the two that decide the sign included."""
+    if search == "mini-cem":
+        return NUM_ITERATIONS * NUM_SAMPLES + 2
+    starts, steps = GRADIENT_BUDGET[search]
+    return starts * (steps + 1) + 2
 
 
 @dataclass(frozen=True)
@@ -36,6 +50,9 @@ class Gaps:
     p_hat: share of finite gaps above 0; NaN when none is finite.
     resolution: gaps below it are noise of the search; NaN for gradient probes.
     num_below_resolution: anchors whose |gap| is below it.
+    near_tie_below: |gap| below which a sign is not to be relied on: the resolution, or in the
+        checked fast mode the largest change of a checked gap where that is more.
+    precision: of the search, and what its check found.
     anchors: probe rows.
     search, noise: which probe, and where its random numbers came from.
     """
@@ -44,6 +61,8 @@ class Gaps:
     p_hat: float
     resolution: float
     num_below_resolution: int
+    near_tie_below: float
+    precision: str
     anchors: tuple[int, ...]
     search: str
     noise: str
@@ -91,45 +110,6 @@ class PlanCost:
         return ((ends - self._goals[anchors]) ** 2).sum(dim=1)
 
 
-class ScreenedCost:
-    """Costs in a lower precision, exact where the elite set could hang on it.
-
-    In every call at least 32 plans, evenly over the anchors, are scored both ways; the margin is
-    the 99.9th percentile of the difference. Plans within twice the margin of their anchor's elite
-    boundary are scored exactly; when those are more than half, all are.
-
-    rescored: share of plans scored exactly, per call.
-    """
-
-    def __init__(self, cheap: PlanCost, exact: PlanCost) -> None:
-        self._cheap, self._exact = cheap, exact
-        self.rescored: list[float] = []
-
-    def __call__(self, plans: Tensor) -> Tensor:
-        """[anchors, n, H, A] -> [anchors, n]."""
-        anchors, n = plans.shape[:2]
-        costs = self._cheap(plans)
-        both = min(n, max(1, -(-32 // anchors)))
-        checked = self._exact(plans[:, :both])
-        margin = torch.quantile((checked - costs[:, :both]).abs().flatten(), 0.999)
-        costs[:, :both] = checked
-        ordered = costs.sort(dim=1).values
-        edge = ordered[:, NUM_ELITES - 1 : NUM_ELITES + 1].mean(dim=1, keepdim=True)
-        # Twice: the boundary is as uncertain as the plan that is compared with it.
-        doubtful = (costs - edge).abs() <= 2 * margin
-        doubtful[:, :both] = False
-        share = float(doubtful.float().mean())
-        if not share <= 0.5 or not bool(torch.isfinite(margin)):
-            self.rescored.append(1.0)
-            return self._exact(plans)
-        where = doubtful.nonzero()
-        if len(where):
-            rows, columns = where[:, 0], where[:, 1]
-            costs[rows, columns] = self._exact.rows(plans[rows, columns], rows)
-        self.rescored.append(share + both / n)
-        return costs
-
-
 def make_grad_cost(
     forecaster: Forecaster, first: Tensor, goals: Tensor
 ) -> Callable[[Tensor], Tensor]:
@@ -154,6 +134,7 @@ def make_grad_cost(
         ):
             future = open_loop(model, z.to(device), model.embed_actions(a.to(device)), generic=True)
             ends.append(plan_space(model, future[:, -1]).float().cpu())
+            forecaster.count(len(z) * future.shape[1])
         end = torch.cat(ends)
         if wanted and torch.is_grad_enabled() and not end.requires_grad:
             raise Abstention(
@@ -181,8 +162,10 @@ def planning_gaps(
         horizon: H in blocks.
         noise: where the search's normal numbers come from.
         search: the probe matched to the planner (see PROBE_OF_PLANNER).
-        screen: a cheaper forecaster for the search's own evaluations; the two plans that decide
-            the sign are always scored by ``forecaster``.
+        screen: a cheaper forecaster for the mini-CEM's own evaluations (the checked fast mode).
+            The two plans that decide a sign are always scored by ``forecaster``. The search of
+            ``NUM_CHECKED`` anchors is run again by ``forecaster``, on the same noise: when a sign
+            changes that is no near-tie, every anchor is searched again.
 
     Raises:
         Abstention: no anchor, or the model lacks what the search needs.
@@ -194,28 +177,64 @@ def planning_gaps(
         probe, bank, history=history, horizon=horizon
     )
     cost = PlanCost(forecaster, first, goals)
-    found = _search(search, screen or forecaster, forecaster, first, goals, recorded, noise)
-    both = cost(torch.stack([recorded, found.plans], dim=1))
-    gaps = (both[:, 0] - both[:, 1]).double().numpy()
+    precision, change = "float32", 0.0
+    if screen is None:
+        found = _search(search, forecaster, first, goals, recorded, noise)
+        gaps = _gaps(cost, recorded, found)
+    else:
+        if search != "mini-cem":
+            raise UsageError(f"the fast mode searches with the mini-CEM only, not with {search}.")
+        drawn = KeptNoise(noise)
+        found = mini_cem(PlanCost(screen, first, goals), recorded, drawn)
+        gaps = _gaps(cost, recorded, found)
+        rows = np.unique(np.linspace(0, len(anchors) - 1, NUM_CHECKED).round().astype(np.int64))
+        index = torch.from_numpy(rows)
+        some = PlanCost(forecaster, first[index], goals[index])
+        again = mini_cem(some, recorded[index], drawn.rows(index))
+        wanted = _gaps(some, recorded[index], again)
+        change = float(np.abs(gaps[rows] - wanted).max())
+        flipped = np.sign(gaps[rows]) != np.sign(wanted)
+        if (flipped & (np.abs(wanted) >= _resolution(again))).any():
+            found = mini_cem(cost, recorded, drawn.rows(torch.arange(len(anchors))))
+            gaps, change = _gaps(cost, recorded, found), 0.0
+            precision = f"float32, after bfloat16 failed on {len(rows)} checked anchors"
+        else:
+            gaps[rows] = wanted
+            precision = f"bfloat16, {len(rows)} anchors checked, largest change {change:.3g}"
     finite = np.isfinite(gaps)
-    resolution = float("nan")
-    if found.elite_costs is not None:
-        spread = found.elite_costs.std(dim=1, correction=1)
-        resolution = float(np.median(spread.numpy()) / np.sqrt(found.elite_costs.shape[1]))
+    resolution = _resolution(found)
     return Gaps(
         gaps=tuple(float(g) for g in gaps),
         p_hat=float((gaps[finite] > 0).mean()) if finite.any() else float("nan"),
         resolution=resolution,
         num_below_resolution=int((np.abs(gaps[finite]) < resolution).sum()),
+        near_tie_below=max(resolution, change) if np.isfinite(resolution) else float("nan"),
+        precision=precision,
         anchors=tuple(int(a) for a in anchors),
         search=search,
         noise=noise.name,
     )
 
 
+def _gaps(cost: PlanCost, recorded: Tensor, found: Found) -> np.ndarray:
+    """J(recorded) − J(found), float64 [anchors], both costs from one call."""
+    both = cost(torch.stack([recorded, found.plans], dim=1))
+    return (both[:, 0] - both[:, 1]).double().numpy()
+
+
+def _resolution(found: Found) -> float:
+    """Median over anchors of the elites' deviation over √16; NaN where there are no elites.
+
+    Source: spec/viscore.md section 6.6.
+    """
+    if found.elite_costs is None:
+        return float("nan")
+    spread = found.elite_costs.std(dim=1, correction=1)
+    return float(np.median(spread.numpy()) / np.sqrt(found.elite_costs.shape[1]))
+
+
 def _search(
     search: ProbeName,
-    sampler: Forecaster,
     exact: Forecaster,
     first: Tensor,
     goals: Tensor,
@@ -223,16 +242,13 @@ def _search(
     noise: Noise,
 ) -> Found:
     if search == "mini-cem":
-        cost = PlanCost(sampler, first, goals)
-        if sampler is exact:
-            return mini_cem(cost, recorded, noise)
-        return mini_cem(ScreenedCost(cost, PlanCost(exact, first, goals)), recorded, noise)
+        return mini_cem(PlanCost(exact, first, goals), recorded, noise)
     if exact.model.history_min > 1:
         raise Abstention(
             f"the predictor needs at least {exact.model.history_min} latents, but a planner "
             "starts from one observed frame"
         )
-    starts, steps = (16, 10) if search == "mini-adamw" else (1, 6)
+    starts, steps = GRADIENT_BUDGET[search]
     # Gradients flow to the plans, so only evaluation mode is taken from ``frozen``.
     with frozen(exact.model), _parameters_still(exact):
         return adamw_search(

@@ -7,7 +7,6 @@ from dreamcheck.diagnostics.viscore.meta.bootstrap import (
     pooled_statistic,
 )
 from dreamcheck.diagnostics.viscore.meta.calibration import (
-    IsotonicMap,
     calibration_error,
     constant_reference,
     fit_isotonic,
@@ -18,6 +17,7 @@ from dreamcheck.diagnostics.viscore.meta.evaluate import (
     factor_ablation,
     meta_evaluate,
     transfer,
+    transfer_rows,
 )
 from dreamcheck.diagnostics.viscore.meta.pool import Pool
 from dreamcheck.diagnostics.viscore.meta.ranking import (
@@ -33,7 +33,6 @@ from dreamcheck.diagnostics.viscore.meta.split import RunSplit, split_runs
 
 __all__ = [
     "Interval",
-    "IsotonicMap",
     "MetaReport",
     "Pool",
     "RunSplit",
@@ -54,5 +53,6 @@ __all__ = [
     "spearman",
     "split_runs",
     "transfer",
+    "transfer_rows",
     "within_task",
 ]

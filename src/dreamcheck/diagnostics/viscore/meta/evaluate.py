@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,9 +15,14 @@ from dreamcheck.diagnostics.viscore.meta.bootstrap import (
     cluster_bootstrap,
     pooled_statistic,
 )
-from dreamcheck.diagnostics.viscore.meta.calibration import calibration_error, constant_reference
-from dreamcheck.diagnostics.viscore.meta.pool import GRADED_TASKS, Pool
+from dreamcheck.diagnostics.viscore.meta.calibration import (
+    calibration_error,
+    constant_reference,
+    frozen_error,
+)
+from dreamcheck.diagnostics.viscore.meta.pool import EPISODES_PER_LABEL, GRADED_TASKS, Pool
 from dreamcheck.diagnostics.viscore.meta.ranking import (
+    MIN_ROWS,
     View,
     fixed_epoch,
     one_per_run,
@@ -61,6 +66,48 @@ class PooledRow:
 
 
 @dataclass(frozen=True, slots=True)
+class AblationRow:
+    """One subset of the factors: its pooled correlation and calibration error."""
+
+    factors: str
+    rho: float
+    calibration: float
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenRow:
+    """A map fitted on another pool and applied unchanged; points, beside the constant."""
+
+    metric: str
+    fit: str
+    error: float
+    reference: float
+    num_used: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransferRow:
+    """One metric against one planner's success; the planner's resolvability by task beside it."""
+
+    planner: str
+    metric: str
+    rho: tuple[tuple[str, float], ...]
+    rho_pooled: float
+    calibration: float
+    constant_reference: float
+    resolvability: tuple[tuple[str, float], ...]
+    num_rows: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain nested values, by task."""
+        return {
+            **asdict(self),
+            "rho": dict(self.rho),
+            "resolvability": dict(self.resolvability),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class MetaReport:
     """Everything a reader needs to decide whether to trust a metric on a pool."""
 
@@ -70,6 +117,9 @@ class MetaReport:
     task_rows: tuple[TaskRow, ...]
     pooled_rows: tuple[PooledRow, ...]
     notes: tuple[str, ...]
+    episodes: int = EPISODES_PER_LABEL
+    ablation: tuple[AblationRow, ...] = ()
+    frozen: tuple[FrozenRow, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain nested values."""
@@ -83,6 +133,8 @@ def meta_evaluate(
     tasks: Sequence[str] | None = None,
     resamples: int = NUM_RESAMPLES,
     seed: int = 0,
+    episodes: int = EPISODES_PER_LABEL,
+    fit: Pool | None = None,
 ) -> MetaReport:
     """Within-task and pooled ranking, calibration and the views that keep them honest.
 
@@ -92,14 +144,18 @@ def meta_evaluate(
     Args:
         metrics: default: every metric of the pool.
         tasks: default: those of the pool.
+        resamples: of the bootstrap over runs; 0 leaves the intervals out.
+        episodes: evaluation episodes behind one label.
+        fit: another pool, on which a map is fitted for every metric and applied here unchanged.
 
     Source: spec/viscore.md section 11.
     """
     tasks = tuple(tasks or pool.task_names)
     names = tuple(dict.fromkeys((*(metrics or pool.metrics), "epoch")))
     rng = np.random.default_rng(seed)
-    spread = {t: resolvability(pool.labels[pool.tasks == t]) for t in tasks}
+    spread = {t: resolvability(pool.labels[pool.tasks == t], episodes=episodes) for t in tasks}
     mute = tuple(t for t in tasks if not spread[t] > 1)
+    live = tuple(t for t in tasks if t not in mute)
     task_rows, pooled_rows = [], []
     for name in names:
         for t in tasks:
@@ -130,7 +186,6 @@ def meta_evaluate(
                     resolvability=spread[t],
                 )
             )
-        live = tuple(t for t in tasks if t not in mute)
         rows = np.isin(pool.tasks, list(live)) & np.isfinite(pool.metric(name))
         pooled_rows.append(
             PooledRow(
@@ -143,7 +198,7 @@ def meta_evaluate(
                 calibration_interval=cluster_bootstrap(
                     pool,
                     name,
-                    calibration_statistic(live),
+                    calibration_statistic,
                     rng=rng,
                     tasks=live,
                     resamples=resamples,
@@ -160,24 +215,85 @@ def meta_evaluate(
         task_rows=tuple(task_rows),
         pooled_rows=tuple(pooled_rows),
         notes=_notes(task_rows, mute, spread),
+        episodes=episodes,
+        ablation=_ablation(pool, live),
+        frozen=_frozen(fit, pool.of_tasks(live), names) if fit is not None else (),
     )
+
+
+def _ablation(pool: Pool, tasks: Sequence[str]) -> tuple[AblationRow, ...]:
+    if not tasks or not set(FACTORS) <= set(pool.metrics):
+        return ()
+    found = factor_ablation(pool, tasks=tasks)
+    return tuple(AblationRow(k, rho, error) for k, (rho, error) in found.items())
+
+
+def _frozen(fit: Pool, pool: Pool, names: Sequence[str]) -> tuple[FrozenRow, ...]:
+    rows = []
+    for name in names:
+        if not np.isfinite(fit.metric(name)).any():
+            continue
+        found = frozen_error(fit, pool, name)
+        rows.append(FrozenRow(name, fit.name, found.error, found.reference, found.num_used))
+    return tuple(rows)
+
+
+def transfer_rows(
+    pools: Mapping[str, Pool],
+    *,
+    metrics: Sequence[str] | None = None,
+    episodes: int = EPISODES_PER_LABEL,
+) -> tuple[TransferRow, ...]:
+    """Every metric against every planner's success; a task that cannot rank is NaN and left out.
+
+    Source: spec/viscore.md section 12.
+    """
+    rows = []
+    for planner, pool in pools.items():
+        spread = tuple(
+            (t, resolvability(pool.labels[pool.tasks == t], episodes=episodes))
+            for t in pool.task_names
+        )
+        live = tuple(t for t, value in spread if value > 1)
+        for name in metrics or tuple(pool.metrics):
+            if not np.isfinite(pool.metric(name)).any():
+                continue
+            rho = tuple(
+                (t, within_task(pool, name, t) if t in live else np.nan) for t in pool.task_names
+            )
+            rows.append(
+                TransferRow(
+                    planner=planner,
+                    metric=name,
+                    rho=rho,
+                    rho_pooled=pooled(pool, name, tasks=live),
+                    calibration=calibration_error(pool, name, tasks=live),
+                    constant_reference=constant_reference(pool, tasks=live),
+                    resolvability=spread,
+                    num_rows=len(pool.measured(name, live)),
+                )
+            )
+    return tuple(rows)
 
 
 def _notes(
     rows: Sequence[TaskRow], mute: Sequence[str], spread: dict[str, float]
 ) -> tuple[str, ...]:
     notes = [f"† {t}: label resolvability {spread[t]:.2f}; not interpreted" for t in mute]
-    epoch = {r.task: r.rho for r in rows if r.metric == "epoch"}
-    for r in rows:
-        if r.metric != "epoch" and np.isfinite(r.rho) and np.isfinite(epoch.get(r.task, np.nan)):
-            beaten = epoch[r.task] >= r.rho
-            if beaten:
-                notes.append(
-                    f"on {r.task} the epoch number alone ranks (rho {epoch[r.task]:+.3f}) at "
-                    f"least as well as {r.metric} ({r.rho:+.3f})"
-                )
-        if r.num_runs < 4 and not r.reason:
-            notes.append(f"{r.task}: {r.num_runs} run(s); a claim about runs needs at least 4")
+    for task in dict.fromkeys(r.task for r in rows):
+        here = {r.metric: r.rho for r in rows if r.task == task}
+        alone = here.pop("epoch", np.nan)
+        beaten = [f"{m} ({rho:+.3f})" for m, rho in here.items() if alone >= rho]
+        if beaten:
+            notes.append(
+                f"on {task} the epoch number alone ranks (rho {alone:+.3f}) at least as well as "
+                f"{', '.join(beaten)}"
+            )
+    notes += [
+        f"{r.task}: {r.num_runs} run(s); a claim about runs needs at least {MIN_ROWS}"
+        for r in rows
+        if r.num_runs < MIN_ROWS and not r.reason
+    ]
     return tuple(dict.fromkeys(notes))
 
 

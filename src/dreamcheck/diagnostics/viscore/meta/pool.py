@@ -73,6 +73,10 @@ class Pool:
         """The rows of some tasks."""
         return self.where(np.isin(self.tasks, list(tasks)))
 
+    def measured(self, metric: str, tasks: Sequence[str]) -> Pool:
+        """The rows of some tasks that have a metric."""
+        return self.where(np.isin(self.tasks, list(tasks)) & np.isfinite(self.metric(metric)))
+
     def with_metric(self, name: str, values: np.ndarray) -> Pool:
         """The pool with one metric added or replaced."""
         return Pool(

@@ -2,52 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from dreamcheck import stats
 from dreamcheck.diagnostics.viscore.meta.pool import EPISODES_PER_LABEL, GRADED_TASKS, Pool
 
 MIN_ROWS = 4
+CONSTANT_DECIMALS = 9
 NAN = float("nan")
 
 
-def spearman_of(metric: np.ndarray, label: np.ndarray) -> Callable[[np.ndarray], float]:
-    """Spearman with average ranks as a function of row multiplicities.
-
-    A bootstrap evaluates one pool under thousands of multiplicities; ties are found once. The
-    result is that of repeating every row as often as its multiplicity says.
+def spearman(metric: np.ndarray, label: np.ndarray) -> float:
+    """Spearman with average ranks; rows whose metric is missing are dropped.
 
     NaN (undefined, not zero) under 4 rows, or when the metric, rounded to 9 decimals, or the
     label takes one value.
 
     Source: spec/viscore.md section 11.2.
     """
-    rounded = np.round(metric, 9)
-    groups = [np.unique(v, return_inverse=True)[1] for v in (metric, label)]
-
-    def of(counts: np.ndarray) -> float:
-        total = counts.sum()
-        live = rounded[counts > 0]
-        if total < MIN_ROWS or live.min() == live.max():
-            return NAN
-        ranks = []
-        for group in groups:
-            size = np.bincount(group, weights=counts)
-            rank = (np.cumsum(size) - (size - 1) / 2.0)[group]
-            ranks.append(rank - (counts @ rank) / total)
-        a, b = ranks
-        scale = np.sqrt((counts @ (a * a)) * (counts @ (b * b)))
-        return float((counts @ (a * b)) / scale) if scale > 0 else NAN
-
-    return of
-
-
-def spearman(metric: np.ndarray, label: np.ndarray) -> float:
-    """``spearman_of`` with every row once; rows whose metric is missing are dropped."""
     kept = np.isfinite(metric)
-    return spearman_of(metric[kept], label[kept])(np.ones(int(kept.sum())))
+    if kept.sum() < MIN_ROWS:
+        return NAN
+    found = stats.spearman(metric[kept], label[kept], minimum=MIN_ROWS, decimals=CONSTANT_DECIMALS)
+    return found.value
 
 
 def within_task(pool: Pool, metric: str, task: str) -> float:
@@ -78,8 +58,7 @@ def resolvability(labels: np.ndarray, *, episodes: int = EPISODES_PER_LABEL) -> 
     """
     if len(labels) < 2:
         return NAN
-    p = float(np.clip(labels.mean() / 100, 1e-6, 1 - 1e-6))
-    return float(labels.std(ddof=1) / (100 * np.sqrt(p * (1 - p) / episodes)))
+    return stats.resolvability(labels, episodes=episodes)
 
 
 def partial_given_epoch(pool: Pool, metric: str, task: str) -> float:
@@ -90,11 +69,9 @@ def partial_given_epoch(pool: Pool, metric: str, task: str) -> float:
     """
     rows = (pool.tasks == task) & np.isfinite(pool.metric(metric))
     x, y, e = pool.metric(metric)[rows], pool.labels[rows], pool.epochs[rows]
-    xy, xe, ye = spearman(x, y), spearman(x, e), spearman(y, e)
-    if not np.isfinite([xy, xe, ye]).all():
+    if not np.isfinite([spearman(x, y), spearman(x, e), spearman(y, e)]).all():
         return NAN
-    left = (1 - xe**2) * (1 - ye**2)
-    return float((xy - xe * ye) / np.sqrt(left)) if left > 1e-12 else NAN
+    return stats.partial_spearman(x, y, e).value
 
 
 @dataclass(frozen=True, slots=True)
