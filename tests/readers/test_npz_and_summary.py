@@ -142,6 +142,53 @@ def test_a_lerobot_dataset_is_read_through_its_library(tmp_path, monkeypatch):
     assert np.array_equal(data.frames(1, [1])[0], expected)
 
 
+@pytest.mark.parametrize(
+    "declared, expected",
+    [((48, 64, 3), (3, 48, 64)), ((3, 48, 64), (3, 48, 64)), ((3, 64, 3), (3, 64, 3))],
+)
+def test_a_camera_is_channels_first_however_it_was_declared(declared, expected):
+    from dreamcheck.data.readers.lerobot_dataset import _channels_first
+
+    assert _channels_first(declared) == expected
+
+
+def test_what_lerobot_itself_writes_is_read(tmp_path):
+    written = pytest.importorskip("lerobot.datasets.lerobot_dataset", reason="lerobot is absent")
+    features = {
+        "observation.image": {
+            "dtype": "image",
+            "shape": (48, 64, 3),
+            "names": ["height", "width", "channel"],
+        },
+        "observation.state": {"dtype": "float32", "shape": (2,), "names": ["x", "y"]},
+        "action": {"dtype": "float32", "shape": (2,), "names": ["dx", "dy"]},
+    }
+    dataset = written.LeRobotDataset.create(
+        repo_id="me/toy", fps=10, features=features, root=tmp_path / "d", use_videos=False
+    )
+    for length in (6, 4):
+        for t in range(length):
+            picture = np.zeros((48, 64, 3), np.uint8)
+            picture[:, :, 0] = 10 * t
+            dataset.add_frame(
+                {
+                    "observation.image": picture,
+                    "observation.state": np.array([t, length], np.float32),
+                    "action": np.array([t, -t], np.float32),
+                    "task": "push",
+                }
+            )
+        dataset.save_episode()
+    getattr(dataset, "finalize", lambda: None)()
+    data = open_episodes(tmp_path / "d")
+    assert data.lengths.tolist() == [6, 4]
+    np.testing.assert_array_equal(data.state(1), [[t, 4] for t in range(4)])
+    np.testing.assert_array_equal(data.actions(0)[:-1], [[t, -t] for t in range(5)])
+    frames = data.frames(1, [3, 0])
+    assert frames.shape == (2, 3, 48, 64)
+    assert frames[0, 0, 5, 5] == 30 and frames[1, 0, 5, 5] == 0 and frames[0, 1].max() == 0
+
+
 # --- summary --------------------------------------------------------------------------------------
 
 

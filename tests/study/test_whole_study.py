@@ -8,14 +8,19 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import small_study
 from dreamcheck.errors import UsageError
 from dreamcheck.evidence import Store
 from dreamcheck.reports import verify_study, write_report
+from dreamcheck.study import Study
+from dreamcheck.study.carding import card
+from dreamcheck.study.searching import run_searches
 from dreamcheck.study.selecting import diverse_shortlist, shortlist
 from dreamcheck.study.summary import worst
+from dreamcheck.study.validating import validate
 from toys import CentroidModel
 
 
@@ -188,3 +193,23 @@ def test_the_report_is_the_same_bytes_again_and_verifies(study):
     first = page.read_bytes()
     assert write_report(study).read_bytes() == first
     assert verify_study(study).ok
+
+
+def test_every_confirmed_failure_gets_a_card_with_the_default_reset_beside_it(tmp_path):
+    # Six queries of a toy confirm nothing; the card only asks what a finding says.
+    with Study.at(tmp_path / "s", small_study.config(), small_study.bench()) as study:
+        run_searches(study)
+        (search,) = study.config.searches
+        found = [f for f in validate(study, search) if f["group"] == "shortlist"]
+        found[0]["verdict"] = "confirmed"
+        card(study, search, found)
+        confirmed = {found[0]["input"]}
+        cards = {r.payload["input"]: r.payload for r in study.store.records("card")}
+    assert set(cards) == confirmed | {"default-reset"}
+    for kept in cards.values():
+        shown = kept["shown"]
+        assert shown["loss"]["mean"] == pytest.approx(np.mean(kept["columns"]["loss"]))
+        assert shown["loss"]["low"] <= shown["loss"]["mean"] <= shown["loss"]["high"]
+        shares = [r["share"] for r in shown["replaced"]]
+        half = [k + 1 for k, s in enumerate(shares) if s >= 0.5]
+        assert kept["half_step"] == (half[0] if half else None)

@@ -127,7 +127,7 @@ class RiskProbe:
             seeds,
             horizons=self.horizons,
             root_seed=self.root_seed,
-            image_size=self._render_size(),
+            image_size=self.render_size(),
         )
         assert futures.frames is not None
         b, n = futures.frames.shape[:2]
@@ -138,7 +138,7 @@ class RiskProbe:
         imagined = self.runner.rollout(real[:, : self.horizons.history], blocks, finite=False)
         return Imagined(futures=futures, real=real, imagined=imagined)
 
-    def _render_size(self) -> int:
+    def render_size(self) -> int:
         """The model's own size where the task renders it, else the task's largest."""
         size = self.runner.model.conventions.image_size
         return size if size in self.task.sizes else max(self.task.sizes)

@@ -146,7 +146,7 @@ class Runner:
             return self.model.encode(given)
 
         latents = self._tiles(call, *columns)
-        return self._checked(latents, "encode") if finite else latents
+        return self.checked(latents, "encode") if finite else latents
 
     def rollout(
         self,
@@ -171,9 +171,14 @@ class Runner:
             return open_loop(self.model, z, self.model.embed_actions(a), row_seeds=row_seeds)
 
         futures = self._tiles(call, latents, actions)
-        return self._checked(futures, "predict") if finite else futures
+        return self.checked(futures, "predict") if finite else futures
 
-    def _checked(self, values: Tensor, what: str) -> Tensor:
+    def checked(self, values: Tensor, what: str) -> Tensor:
+        """The values themselves, if all are finite.
+
+        Raises:
+            NotFinite: a row is not, named.
+        """
         if not torch.isfinite(values).all():
             rows = (~torch.isfinite(values.flatten(1)).all(dim=1)).nonzero().flatten().tolist()
             raise NotFinite(

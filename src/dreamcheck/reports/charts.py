@@ -120,6 +120,43 @@ def error_by_step(curves: Sequence[Mapping[str, Any]], *, unit: str, frameskip: 
     return chart.render()
 
 
+def error_removed(curves: Sequence[Mapping[str, Any]], *, unit: str) -> str:
+    """Error removed after step k, by k: "name", "css", "rows" of {"step", "mean", "low", "high"}."""
+    chart = Chart(460, 250, "Error removed by replacing one step", left=50)
+    values = [
+        v
+        for c in curves
+        for r in c["rows"]
+        for v in (r["mean"], r["low"], r["high"])
+        if v is not None
+    ]
+    low, high = min(0.0, *values), max(0.0, *values) or 1.0
+    steps = max(len(c["rows"]) for c in curves)
+    margin = 0.06 * (high - low)
+    ax, ay = chart.axes(
+        (1, max(steps, 2)),
+        (low - margin if low < 0 else 0.0, high + margin),
+        x_label="forecast step that is replaced",
+        y_label=unit,
+        x_ticks=list(range(1, steps + 1)),
+    )
+    for shift, curve in zip((0.0, 3.0, -3.0), curves, strict=False):
+        rows = curve["rows"]
+        xs = [ax(r["step"]) + shift for r in rows]
+        chart.line([(x, ay(r["mean"])) for x, r in zip(xs, rows, strict=True)], curve["css"])
+        for x, r in zip(xs, rows, strict=True):
+            if r["low"] is not None:
+                chart.segment(x, ay(r["low"]), x, ay(r["high"]), f"whisker {curve['css']}")
+            chart.dot(
+                x,
+                ay(r["mean"]),
+                curve["css"],
+                r=2.6,
+                title=f"{curve['name']}, step {r['step']}: {r['mean']:.2f} {unit}",
+            )
+    return chart.render()
+
+
 def best_so_far(traces: Sequence[Mapping[str, Any]], *, unit: str) -> str:
     """Best risk found by number of queries: every restart thin, every method's mean bold."""
     chart = Chart(460, 250, "Worst risk found so far, by number of queries", left=50)

@@ -16,7 +16,8 @@ from dreamcheck.errors import UsageError
 from dreamcheck.evidence import Numbers, Shown, Store
 from dreamcheck.evidence.artifacts import write_whole
 from dreamcheck.reports.diagnoses import diagnosis_sections
-from dreamcheck.reports.sections import Reader, search_section, values_text
+from dreamcheck.reports.reading import Reader, values_text
+from dreamcheck.reports.sections import search_section
 from dreamcheck.reports.wording import limits, opening
 
 PAGE = "report.html"

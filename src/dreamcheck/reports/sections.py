@@ -4,62 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from dreamcheck.evidence import Numbers, Shown, Store
+from dreamcheck.evidence import Shown
 from dreamcheck.reports import charts
+from dreamcheck.reports.cards import confirmed_titles, failure_cards
 from dreamcheck.reports.pictures import data_uri
+from dreamcheck.reports.reading import Reader, slug, values_text
 
 MOST_ROWS = 500
 """Evaluated inputs in the page's table; a larger study shows the worst ones and says so."""
 
 FAR = 99.0
 """Percentile beyond which an imagined latent is far from every training frame."""
-
-
-@dataclass
-class Reader:
-    """A store with its numbers, and the shorthand the sections are written in."""
-
-    store: Store
-    numbers: Numbers
-    subject: Mapping[str, Any]
-
-    @property
-    def unit(self) -> str:
-        """Unit of the losses."""
-        return self.subject["unit"]
-
-    def payloads(self, kind: str, **where: Any) -> list[dict[str, Any]]:
-        """Payloads of records, in the order of commitment."""
-        return [{**r.payload, "key": r.key} for r in self.store.records(kind, **where)]
-
-    def field(self, kind: str, key: str, path: str, fmt: str = "{:.2f}") -> Shown:
-        """One field of one record, displayed."""
-        return self.numbers.number(
-            f"{kind}/{_slug(key)}/{_slug(path)}",
-            "field",
-            query={"kind": kind, "keys": [key]},
-            params={"path": path},
-            format=fmt,
-        )
-
-    def count(self, name: str, kind: str, **where: Any) -> Shown:
-        """How many records there are."""
-        return self.numbers.number(name, "count", query={"kind": kind, "where": where})
-
-    def over(
-        self, name: str, statistic: str, kind: str, path: str, fmt: str = "{:.2f}", **where: Any
-    ) -> Shown:
-        """A statistic of one field over records."""
-        return self.numbers.number(
-            name,
-            statistic,
-            query={"kind": kind, "where": where},
-            params={"path": path},
-            format=fmt,
-        )
 
 
 def search_section(reader: Reader, search: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,12 +39,13 @@ def search_section(reader: Reader, search: Mapping[str, Any]) -> dict[str, Any]:
         "role": search["role"],
         "primary": search["primary"],
         "budget": search["budget"],
-        "id": _slug(spec),
+        "id": slug(spec),
         "counts": _counts(reader, spec, library["key"]),
         "library": library,
         "findings": [_finding_row(reader, f) for f in found],
         "random": [_finding_row(reader, f) for f in random],
         "strips": strips,
+        "cards": failure_cards(reader, spec, confirmed_titles(found)),
         "arena": _arena(reader, rows, strips),
         "legend": charts.legend_bar(
             max((r["risk"] for r in rows if r["risk"] is not None), default=0.0), reader.unit
@@ -103,7 +61,7 @@ def search_section(reader: Reader, search: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _counts(reader: Reader, spec: str, library_key: str) -> dict[str, Shown]:
-    n = f"{_slug(spec)}."
+    n = f"{slug(spec)}."
     shortlist = {"spec": spec, "group": "shortlist"}
     return {
         "valid": reader.field("library", library_key, "num_valid", "{}"),
@@ -271,10 +229,10 @@ def _methods(
         own = [t for t in traces if t["method"] == method]
         query = {"kind": "trace", "where": {"spec": spec, "method": method}}
         best = reader.numbers.number(
-            f"{_slug(spec)}.best.{method}", "trace-best-mean", query=query, format="{:.2f}"
+            f"{slug(spec)}.best.{method}", "trace-best-mean", query=query, format="{:.2f}"
         )
         sem = reader.numbers.number(
-            f"{_slug(spec)}.best-sem.{method}", "trace-best-sem", query=query, format="{:.2f}"
+            f"{slug(spec)}.best-sem.{method}", "trace-best-sem", query=query, format="{:.2f}"
         )
         out.append(
             {
@@ -283,10 +241,10 @@ def _methods(
                 "best": best,
                 "sem": sem,
                 "restarts": reader.count(
-                    f"{_slug(spec)}.restarts.{method}", "trace", spec=spec, method=method
+                    f"{slug(spec)}.restarts.{method}", "trace", spec=spec, method=method
                 ),
                 "queries": reader.over(
-                    f"{_slug(spec)}.queries.{method}", "length", "trace", "queries", "{}",
+                    f"{slug(spec)}.queries.{method}", "length", "trace", "queries", "{}",
                     spec=spec, method=method,
                 ),
                 "exhausted": any(t["exhausted"] for t in own),
@@ -317,7 +275,7 @@ def _held_out(
             }
         )
     first = found[0]
-    n = _slug(spec)
+    n = slug(spec)
     where = {"kind": "validation", "where": {"spec": spec, "group": "reference"}}
 
     def mean_of(group: str) -> Shown:
@@ -358,7 +316,7 @@ def _shrinkage(
     return {
         "chart": charts.shrinkage(rows, unit=reader.unit),
         "slope": reader.numbers.number(
-            f"{_slug(spec)}.shrinkage",
+            f"{slug(spec)}.shrinkage",
             "shrinkage-slope",
             query={"kind": "finding", "where": {"spec": spec, "group": "shortlist"}},
             format="{:.2f}",
@@ -446,18 +404,5 @@ def _values(reader: Reader, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def values_text(values: Mapping[str, Any] | None) -> str:
-    """An input's typed values in one line."""
-    if values is None:
-        return "default reset"
-    return ", ".join(
-        f"{k} {v:g}" if isinstance(v, float) else f"{k} {v}" for k, v in values.items()
-    )
-
-
 def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
-
-
-def _slug(text: str) -> str:
-    return "".join(c if c.isalnum() or c in "._-" else "-" for c in text)

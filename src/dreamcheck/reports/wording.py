@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dreamcheck.reports.sections import Reader
+from dreamcheck.reports.reading import Reader
 
 
 def opening(reader: Reader, sections: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dreamcheck.errors import UsageError
 from dreamcheck.evidence import Store
 from dreamcheck.progress import Progress
 from dreamcheck.study.assembling import assemble
+from dreamcheck.study.carding import card
 from dreamcheck.study.config import StudyConfig, study_from
 from dreamcheck.study.filming import film
 from dreamcheck.study.persisting import persist
@@ -69,12 +70,13 @@ def protocol_of(directory: str | Path) -> StudyConfig:
 
 
 def run(study: Study) -> None:
-    """Search, validate, persist and film every search of the study."""
+    """Search, validate, persist, film and card every search of the study."""
     run_searches(study)
     for search in study.config.searches:
         findings = validate(study, search)
         persist(study, search)
         film(study, search, findings)
+        card(study, search, findings)
 
 
 def validate_all(study: Study) -> list[dict[str, Any]]:
@@ -88,6 +90,7 @@ def validate_all(study: Study) -> list[dict[str, Any]]:
     for search in study.config.searches:
         own = validate(study, search)
         film(study, search, own)
+        card(study, search, own)
         findings += own
     return findings
 

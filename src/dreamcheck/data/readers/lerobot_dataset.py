@@ -1,4 +1,4 @@
-"""LeRobot datasets through the lerobot library itself (Python 3.12 and newer)."""
+"""LeRobot datasets through the lerobot library itself (``pip install 'dreamcheck[lerobot]'``)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,22 @@ def _library() -> Any:
         from lerobot.datasets.lerobot_dataset import LeRobotDataset
     except ImportError:
         raise UsageError(
-            "reading LeRobot datasets needs its own library, which needs Python 3.12: pip install "
-            "lerobot. Or export the episodes to a folder of NPZ files."
+            "reading LeRobot datasets needs its own library: pip install lerobot (0.4 and newer; it "
+            "brings its own torch, so best into an environment of its own). Or export the episodes "
+            "to a folder of NPZ files."
         ) from None
     return LeRobotDataset
 
 
 def _numpy(value: Any) -> np.ndarray:
     return np.asarray(value.detach().cpu().numpy() if hasattr(value, "detach") else value)
+
+
+def _channels_first(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A camera's shape as the library hands pictures out, whichever way it was declared."""
+    if len(shape) != 3:
+        return (3, 1, 1)
+    return (shape[2], *shape[:2]) if shape[2] in (1, 3, 4) and shape[0] not in (1, 3, 4) else shape
 
 
 class LeRobotTable:
@@ -44,9 +52,7 @@ class LeRobotTable:
         for name, feature in self._data.features.items():
             kind, shape = feature["dtype"], tuple(feature["shape"])
             if kind in ("image", "video"):
-                # The library hands out channels first.
-                size = (3, *sorted(shape, reverse=True)[:2]) if len(shape) == 3 else (3, 1, 1)
-                self._infos[name] = ColumnInfo(size, np.dtype(np.uint8))
+                self._infos[name] = ColumnInfo(_channels_first(shape), np.dtype(np.uint8))
             elif kind != "string":
                 self._infos[name] = ColumnInfo(() if shape == (1,) else shape, np.dtype(kind))
         self.cameras = tuple(
