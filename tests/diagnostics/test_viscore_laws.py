@@ -263,6 +263,59 @@ def test_batches_of_any_size_give_the_same_record():
     assert two.p_hat == one.p_hat and two.m_emp == pytest.approx(one.m_emp, rel=1e-6)
 
 
+def test_the_batch_is_halved_when_memory_runs_out():
+    probe, z, a, b = noisy()
+    model = LinearModel(a, b)
+    plain, sizes = model.predict, []
+
+    def small_memory(latents, actions, *, row_seeds=None):
+        sizes.append(len(latents))
+        if len(latents) > 100:
+            raise torch.OutOfMemoryError("pretended")
+        return plain(latents, actions)
+
+    wanted = run(model, probe, z)
+    model.predict = small_memory
+    got = run(model, probe, z, batch_rows=400)
+    assert got.p_hat == wanted.p_hat and got.m_emp == pytest.approx(wanted.m_emp, rel=1e-6)
+    assert {400, 200} & set(sizes) and max(sizes[-50:]) <= 100
+    model.predict = lambda *_, **__: (_ for _ in ()).throw(torch.OutOfMemoryError("always"))
+    with pytest.raises(torch.OutOfMemoryError):
+        run(model, probe, z)
+
+
+def test_patch_latents_score_like_the_same_numbers_in_a_row():
+    probe, z, a, b = noisy()
+
+    class Patches(LinearModel):
+        def __init__(self, *args):
+            super().__init__(*args)
+            self.latent = LatentSpec(shape=(8, WIDTH // 8), kind="patches")
+
+        def predict(self, latents, actions, *, row_seeds=None):
+            flat = super().predict(latents.flatten(2), actions)
+            return flat.reshape(len(flat), 8, WIDTH // 8)
+
+    one = run(LinearModel(a, b), probe, z)
+    other = run(Patches(a, b), probe, z.reshape(len(z), 8, WIDTH // 8))
+    for name in ("veracity", "m_emp", "sobriety", "sigma_roll", "width"):
+        assert getattr(other, name) == pytest.approx(getattr(one, name), rel=1e-5), name
+    # Token latents have no distances: an abstention that says so, not a number.
+    tokens = Patches(a, b)
+    tokens.latent = LatentSpec(shape=(8, WIDTH // 8), kind="tokens")
+    with pytest.raises(Abstention, match="no distances"):
+        run(tokens, probe, z.reshape(len(z), 8, WIDTH // 8))
+
+
+def test_a_gradient_search_without_gradients_abstains_and_names_the_way_out():
+    probe, z, a, b = noisy()
+    model = LinearModel(a, b)
+    plain = model.predict
+    model.predict = lambda z, u, **_: plain(z, u).detach()
+    got = run(model, probe, z, include="S", search="mini-adamw")
+    assert got.status == "abstained" and "use the mini-CEM" in dict(got.reasons)["sobriety"]
+
+
 # Width
 
 

@@ -21,6 +21,8 @@ Reduce = Callable[[Tensor, Tensor], Tensor]
 class Forecaster:
     """The predictor of a model over normalised blocks, in batches of ``batch_rows``.
 
+    The batch is halved, from there on, when memory runs out.
+
     Args:
         generic: use ``predict`` alone, even where the model has a faster ``rollout``.
         bfloat16: run the predictor under bfloat16 autocast (a screening mode, never the default).
@@ -94,19 +96,27 @@ class Forecaster:
         """
         out = []
         device = self.model.device
+        steps = blocks.shape[1] - context.shape[1] + 1
+        start = 0
         with frozen(self.model):
-            for start in range(0, len(context), self.batch_rows):
+            while start < len(context):
                 stop = min(start + self.batch_rows, len(context))
                 z, a = context[start:stop].to(device), blocks[start:stop].to(device)
                 short = MIN_TILE - len(z)
                 if short > 0:
                     z = torch.cat([z, z[:1].expand(short, *z.shape[1:])])
                     a = torch.cat([a, a[:1].expand(short, *a.shape[1:])])
-                future = self._future(z, a)
-                steps = blocks.shape[1] - context.shape[1] + 1
+                try:
+                    future = self._future(z, a)
+                except torch.OutOfMemoryError:
+                    if self.batch_rows // 2 < MIN_TILE:
+                        raise
+                    self.batch_rows //= 2
+                    continue
                 rows = torch.arange(start, stop)
                 out.append(reduce(future[: stop - start].float(), rows).float().cpu())
                 self.count((stop - start) * steps)
+                start = stop
         return torch.cat(out)
 
     def _future(self, latents: Tensor, blocks: Tensor) -> Tensor:
