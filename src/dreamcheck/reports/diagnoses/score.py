@@ -130,7 +130,7 @@ def _table(
         # In f-strings: adding the marked element to a plain string would escape the string.
         cells += [f'<td class="r">{gaps}</td>', f'<td class="r">{ties}</td>']
         cells.append(
-            f'<td>{reader.number(f"{at}.width")} <span class="quiet">'
+            f'<td style="white-space:nowrap">{reader.number(f"{at}.width")} <span class="quiet">'
             f"{reader.text(c['width_status'])}</span></td>"
         )
         rows.append("<tr>" + "".join(cells) + "</tr>")
