@@ -232,6 +232,20 @@ def test_a_pool_is_judged_and_reported(tmp_path):
     assert verify_study(tmp_path / "study").ok
 
 
+def test_a_pool_is_split_by_whole_runs(tmp_path):
+    pool = pool_file(tmp_path / "pool.csv", runs=10, spread=45.0)
+    words = ["meta", pool, "--resamples", "0", "--split", tmp_path / "split.csv"]
+    invoke(*words)
+    rows = list(csv.DictReader((tmp_path / "split.csv").read_text().splitlines()))
+    folds = {r["run"]: r["fold"] for r in rows}
+    assert len(rows) == len(folds) == 20 and set(folds.values()) == {"development", "test"}
+    # Twenty checkpoints of five must stay with either task: at least four of its ten runs.
+    for task in "ab":
+        assert sum(f == "development" for r, f in folds.items() if r[0] == task) >= 4
+    assert "no column 'kind'" in invoke(*words, "--objective", "kind", code=ExitCode.USAGE)
+    assert "property of the run" in invoke(*words, "--objective", "epoch", code=ExitCode.USAGE)
+
+
 def test_labels_that_cannot_rank_end_with_code_3(tmp_path):
     pool = pool_file(tmp_path / "flat.csv", spread=2.0)
     text = invoke("meta", pool, "--resamples", "0", code=ExitCode.ABSTAINED)

@@ -354,6 +354,33 @@ def test_the_gram_form_states_and_keeps_its_memory_bound():
         capacity(responses, residuals, sigma_roll=1.0, memory_bytes=bound - 1)
 
 
+def test_a_latent_of_thousands_of_numbers_is_scored_in_the_low_rank_form():
+    rng = np.random.default_rng(4)
+    width, episodes, rows = 4200, 6, 20
+    push = (rng.standard_normal((BLOCK, width)) / np.sqrt(BLOCK)).astype(np.float32)
+    blocks = rng.standard_normal((episodes * rows, BLOCK)).astype(np.float32)
+    ptr = np.arange(episodes + 1) * rows
+    z = rng.standard_normal((episodes * rows, width)).astype(np.float32)
+    for e in range(episodes):
+        for t in range(ptr[e], ptr[e + 1] - 1):
+            z[t + 1] = 0.8 * z[t] + blocks[t] @ push + 0.5 * z[t + 1]
+    probe = Probe.from_arrays(act_blocks=blocks, ep_ptr=ptr, state=z[:, :2], columns=("x", "y"))
+
+    class Fading(LinearModel):
+        def __init__(self):
+            super().__init__(np.zeros((width, 1)), push)
+
+        def predict(self, latents, actions, *, row_seeds=None):
+            return 0.8 * latents[:, -1] + actions[:, -1] @ self.b
+
+    wide = run(Fading(), probe, z, include="VI")
+    assert wide.capacity_form == "gram" and wide.width_status == "uncalibrated width"
+    assert wide.status == "abstained" and wide.m_emp > 0
+    narrowed = run(Fading(), probe, z, include="VI", projection=192)
+    assert narrowed.capacity_form == "dense" and narrowed.status == "ok"
+    assert narrowed.width_status == "projected to 192" and len(narrowed.spectrum) == 192
+
+
 def test_an_uncalibrated_width_abstains_and_prints_what_it_measured():
     probe, z, a, b = make_world(16, noise=0.3)
     got = run(LinearModel(a, b), probe, z)

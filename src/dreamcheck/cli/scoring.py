@@ -243,6 +243,14 @@ def meta(
     frozen_label: Annotated[
         str | None, typer.Option("--frozen-label", help="Its label column, if another.")
     ] = None,
+    split: Annotated[
+        Path | None,
+        typer.Option("--split", help="Write a run-level split of the pool to this CSV."),
+    ] = None,
+    objective: Annotated[
+        str | None,
+        typer.Option("--objective", help="With --split: column of the training objective."),
+    ] = None,
     resamples: Annotated[
         int, typer.Option("--resamples", min=0, help="Of the bootstrap over runs; 0 for none.")
     ] = 2000,
@@ -260,8 +268,14 @@ def meta(
     """
     from dreamcheck.diagnostics.viscore.meta import meta_evaluate, transfer_rows
     from dreamcheck.diagnostics.viscore.meta.printing import report_lines
-    from dreamcheck.diagnostics.viscore.meta.reading import PoolColumns, read_planners, read_pool
+    from dreamcheck.diagnostics.viscore.meta.reading import (
+        PoolColumns,
+        read_of_runs,
+        read_planners,
+        read_pool,
+    )
     from dreamcheck.diagnostics.viscore.meta.recording import record_meta
+    from dreamcheck.diagnostics.viscore.meta.split import write_split
 
     columns = PoolColumns(label=label, run=run, task=task, epoch=epoch)
     mine = read_pool(pool, columns, metrics=metric, where=where or ())
@@ -269,6 +283,9 @@ def meta(
     if frozen is not None:
         other = PoolColumns(label=frozen_label or label, run=run, task=task, epoch=epoch)
         fit = read_pool(frozen, other, metrics=list(mine.metrics), where=frozen_where or ())
+    if split is not None:
+        of_runs = read_of_runs(pool, columns, objective, where=where or ()) if objective else {}
+        write_split(split, mine, of_runs)
     report = meta_evaluate(mine, resamples=resamples, seed=seed, episodes=episodes, fit=fit)
     pools = read_planners(pool, columns, planner or (), where=where or ())
     transfer = transfer_rows(pools, episodes=episodes)

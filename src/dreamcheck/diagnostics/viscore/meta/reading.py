@@ -183,6 +183,29 @@ def read_pool(
     return _pool(rows, columns, wanted, path)
 
 
+def read_of_runs(
+    path: str | Path, columns: PoolColumns, name: str, *, where: Sequence[str] = ()
+) -> dict[str, str]:
+    """A column's value for every run, e.g. its training objective.
+
+    Raises:
+        UsageError: no such column, or one run with several values.
+    """
+    path = Path(path)
+    rows = _chosen(_rows(path), where, path)
+    _require(rows, name, "--objective", path)
+    out: dict[str, str] = {}
+    for row in rows:
+        run = str(row[columns.run]) if columns.run in row else run_of(str(row.get("cell_id", "")))
+        value = str(row[name])
+        if out.setdefault(run, value) != value:
+            raise UsageError(
+                f"run {run} has {out[run]!r} and {value!r} in column {name!r}; it must be a "
+                "property of the run."
+            )
+    return out
+
+
 def read_planners(
     path: str | Path,
     columns: PoolColumns,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -65,3 +68,15 @@ def split_runs(
         development=tuple(sorted(development)),
         test=tuple(sorted(set(pool.run_names) - development)),
     )
+
+
+def write_split(path: str | Path, pool: Pool, objectives: Mapping[str, str]) -> RunSplit:
+    """``split_runs`` as a CSV file (run, fold); a run carries as many labels as it has rows."""
+    counts = Counter(pool.runs.tolist())
+    made = split_runs(pool, fresh_labels=counts, objectives=objectives)
+    with open(path, "w", newline="", encoding="utf-8") as f:
+        writer = csv.writer(f, lineterminator="\n")
+        writer.writerow(("run", "fold"))
+        writer.writerows([(r, "development") for r in made.development])
+        writer.writerows([(r, "test") for r in made.test])
+    return made
