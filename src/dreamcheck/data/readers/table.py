@@ -264,7 +264,7 @@ class TableEpisodes:
                 "without their reset frame and put the first action last (its later versions do "
                 "not)"
             )
-        return f"{text} (stable-worldmodel 0.1.1 puts the episode's first action there)"
+        return f"{text} (LeRobot records it; stable-worldmodel 0.1.1 puts the first action there)"
 
     @property
     def lengths(self) -> np.ndarray:
