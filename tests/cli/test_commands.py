@@ -126,3 +126,9 @@ def test_queries_go_out_and_answers_come_back(tmp_path):
     done = run("export-queries", folder, "--frameskip", 2, "--out", tmp_path / "q", "--windows", 8)
     assert done.returncode == 0, done.stderr
     assert "questions" in done.stdout
+
+
+def test_a_device_that_is_not_there_is_bad_input_and_not_a_bug():
+    told = ends(2, "inspect", "tworoom-small", "--device", "cuda:97")
+    assert "--device cuda:97 is not there" in told and "cpu" in told
+    assert "--device nonsense" in ends(2, "inspect", "tworoom-small", "--device", "nonsense")

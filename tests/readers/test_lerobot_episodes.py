@@ -185,7 +185,7 @@ def test_missing_files_are_said_and_never_fetched(tmp_path, gone):
         open_episodes(root)
     # The library did ask for the hub, and its client refused to connect.
     assert "ffline" in str(told.value)
-    assert constants.HF_HUB_OFFLINE == before
+    assert before == constants.HF_HUB_OFFLINE
 
 
 @needs_lerobot

@@ -124,7 +124,10 @@ def read_statistics(path: str | Path) -> ColumnStatistics:
             "finite ones are needed in both."
         )
     if (std <= 0).any():
-        raise UsageError(f"{path}: action_std = {std.tolist()} must be positive.")
+        raise UsageError(
+            f"{path}: action_std = {std.tolist()} must be positive; for a dimension that never "
+            "changes write 1."
+        )
     divisor = raw.get("divisor", "n")
     if divisor not in ("n", "n-1"):
         raise UsageError(f'{path}: divisor = {divisor!r} is neither "n" nor "n-1".')
