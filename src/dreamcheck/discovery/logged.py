@@ -16,6 +16,7 @@ from dreamcheck.data.windows import Windows
 from dreamcheck.errors import UsageError
 from dreamcheck.imagination.runner import Runner
 from dreamcheck.models.protocol import WorldModel
+from dreamcheck.progress import Progress
 
 MAX_CATEGORIES = 12
 BOOKKEEPING = ("render_time", "id", "index", "timestamp")
@@ -144,6 +145,7 @@ def window_risks(
     columns: Sequence[str] | None = None,
     seed: int = 0,
     tile: int = 64,
+    progress: Progress | None = None,
 ) -> WindowRisks:
     """Open-loop error of recorded windows with their coordinates.
 
@@ -174,7 +176,7 @@ def window_risks(
         )
     cut = Windows(episodes, num_frames=history + horizon, frameskip=skip, subset=clean)
     index = draw_windows(cut, windows, seed=seed, role="slices")
-    done = forecast(Runner(model, tile=tile), cut, index, history=history)
+    done = forecast(Runner(model, tile=tile), cut, index, history=history, progress=progress)
     error = (done.imagined - done.real).norm(dim=2).mean(dim=1).double().numpy()
     frozen = (done.last.unsqueeze(1) - done.real).norm(dim=2).mean(dim=1).double().numpy()
     where, bases = cut.locate(index)

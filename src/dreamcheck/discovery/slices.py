@@ -24,6 +24,7 @@ from dreamcheck.digest import plain
 from dreamcheck.discovery.logged import Coordinate, WindowRisks, window_risks
 from dreamcheck.errors import UsageError
 from dreamcheck.models.protocol import WorldModel
+from dreamcheck.progress import Progress
 from dreamcheck.stats import benjamini_hochberg, percentile_bounds
 from dreamcheck.stats.bootstrap import contracted_tail
 from dreamcheck.streams import stream
@@ -148,7 +149,11 @@ class SliceReport:
         out.append(
             f"verdict: {confirmed} of {tested} tested slices confirmed at a false-discovery rate of "
             "5 %"
-            + ("" if confirmed else "; no place was found where it errs more than motion explains")
+            + (
+                ""
+                if confirmed
+                else f"; {self.episodes[1]} episodes are no proof that there are none"
+            )
         )
         return out
 
@@ -359,6 +364,7 @@ def discover_slices(
     min_episodes: int = 8,
     seed: int = 0,
     tile: int = 64,
+    progress: Progress | None = None,
 ) -> SliceReport:
     """``discover --data heldout.h5``: risks of recorded windows, then slices of them.
 
@@ -372,6 +378,7 @@ def discover_slices(
         columns=columns,
         seed=seed,
         tile=tile,
+        progress=progress,
     )
     return find_slices(
         risks, bins=bins, order=order, keep=keep, min_episodes=min_episodes, seed=seed

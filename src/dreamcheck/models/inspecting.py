@@ -25,6 +25,7 @@ from dreamcheck.models.checkpoint import Checkpoint, read_checkpoint
 from dreamcheck.models.lewm import count_parameters
 from dreamcheck.models.protocol import HasModule, WorldModel
 from dreamcheck.models.readout import ColumnError
+from dreamcheck.progress import Progress
 from dreamcheck.tasks.protocol import Column
 
 if TYPE_CHECKING:
@@ -287,6 +288,7 @@ def _forecasts(
     windows: int,
     seed: int,
     skipped: list[str],
+    progress: Progress | None,
 ) -> tuple[tuple[StepError, ...], StepError | None]:
     from dreamcheck.training.measures import (
         draw_windows,
@@ -329,7 +331,7 @@ def _forecasts(
         )
     cut = Windows(episodes, num_frames=history + horizon, frameskip=skip, subset=clean)
     index = draw_windows(cut, windows, seed=seed, role="inspect")
-    done = forecast(runner, cut, index, history=history)
+    done = forecast(runner, cut, index, history=history, progress=progress)
     steps = tuple(_step(k + 1, r) for k, r in enumerate(step_ratios(done, seed=seed)))
     # Each window gets the actions of one half a list away: of another episode wherever possible.
     if len(np.unique(done.episodes)) < 2:
@@ -476,6 +478,7 @@ def inspect_checkpoint(
     seed: int = 0,
     device: str = "cpu",
     tile: int = 64,
+    progress: Progress | None = None,
 ) -> InspectReport:
     """Family, sizes, conventions and their sources; with data, whether it follows the actions.
 
@@ -557,6 +560,7 @@ def inspect_checkpoint(
                     windows=windows,
                     seed=seed,
                     skipped=skipped,
+                    progress=progress,
                 )
             except (Abstention, NotFinite) as reason:
                 skipped.append(f"one-step and open-loop error: {reason}")
