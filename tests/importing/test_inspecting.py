@@ -118,6 +118,11 @@ def ratio(value, half):
     return StepError(1, value, value - half, value + half, value, 1.0, 64, 8)
 
 
+def test_an_adapter_that_declares_no_scaling_is_believed():
+    assert inspect_checkpoint(Counter(), data=walk(), horizon=1).warnings == ()
+    assert inspect_checkpoint(Counter(std=0.5), data=walk(), horizon=1).warnings != ()
+
+
 @pytest.mark.parametrize(
     "one, shuffled, verdict",
     [

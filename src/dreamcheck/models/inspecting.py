@@ -543,7 +543,11 @@ def inspect_checkpoint(
                 "action column (name it in a mapping file, --mapping)."
             )
         scale, more = _scale(model, summary)
-        warnings += more
+        c = model.conventions
+        own_code = checkpoint is None and imported is None
+        if not (own_code and set(c.action_mean) == {0} and set(c.action_std) == {1}):
+            # A user's own adapter that declares no scaling says that its model takes raw actions.
+            warnings += more
         if not has_pixels(episodes):
             skipped.append(
                 "everything that needs frames: the data hold no pictures (or their column has "
