@@ -1,6 +1,7 @@
 """A model of any framework under Dreamcheck, with no adapter: questions in, answers out.
 
-    dreamcheck export-queries --data dots.npz --out questions --frameskip 1 --history 1
+    python own_model_torch.py    # writes dots.npz; your own recording does as well
+    dreamcheck export-queries dots.npz --out questions --frameskip 1 --history 1
     python own_model_any_framework.py questions/queries.npz answers.npz
     dreamcheck import-answers questions answers.npz
 

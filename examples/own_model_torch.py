@@ -1,6 +1,6 @@
 """Your own PyTorch model under Dreamcheck: a twenty-line adapter (class ``Adapter`` below).
 
-Run it from this folder:  python own_model_torch.py
+Run it from this folder:  python own_model_torch.py    (it also writes dots.npz)
 Use it anywhere a model is asked for:  dreamcheck inspect own_model_torch:make --data dots.npz
 """
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from dreamcheck.data.episodes import ArrayEpisodes
+from dreamcheck.data.npz import write_npz
 from dreamcheck.models.conventions import Conventions
 from dreamcheck.models.inspecting import inspect_checkpoint
 from dreamcheck.models.lewm_model import module_digest
@@ -114,5 +115,7 @@ def make(steps: int = 400) -> Adapter:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    report = inspect_checkpoint(make(), data=dots(seed=2), horizon=3)
+    recorded = dots(seed=2)
+    write_npz("dots.npz", recorded)
+    report = inspect_checkpoint(make(), data=recorded, horizon=3)
     print("\n".join(report.lines()))

@@ -126,3 +126,25 @@ def test_queries_go_out_and_answers_come_back(tmp_path):
     done = run("export-queries", folder, "--frameskip", 2, "--out", tmp_path / "q", "--windows", 8)
     assert done.returncode == 0, done.stderr
     assert "questions" in done.stdout
+
+
+def test_a_device_that_is_not_there_is_bad_input_and_not_a_bug():
+    told = ends(2, "inspect", "tworoom-small", "--device", "cuda:97")
+    assert "--device cuda:97 is not there" in told and "cpu" in told
+    assert "--device nonsense" in ends(2, "inspect", "tworoom-small", "--device", "nonsense")
+
+
+def test_a_model_of_the_folder_one_stands_in_is_found_by_the_installed_command(tmp_path):
+    """The console script has its own folder on the path, not the user's: -I stands for that."""
+    (tmp_path / "mine.py").write_text("def make():\n    return 3\n")
+    code = (
+        f"import sys; sys.path[:0] = {sys.path!r}; "
+        "from dreamcheck.cli.main import main; "
+        "sys.argv = ['dreamcheck', 'inspect', 'mine:make']; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
+    # It was imported and called, and 3 is no model.
+    assert done.returncode == 2 and "mine:make" in done.stderr, done.stderr
+    assert "No module named" not in done.stderr

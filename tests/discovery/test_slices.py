@@ -9,13 +9,8 @@ import pytest
 import torch
 
 from dreamcheck.data.episodes import ArrayEpisodes
-from dreamcheck.discovery.slices import (
-    Coordinate,
-    WindowRisks,
-    coordinates_of,
-    discover_slices,
-    find_slices,
-)
+from dreamcheck.discovery.logged import Coordinate, WindowRisks, coordinates_of
+from dreamcheck.discovery.slices import discover_slices, find_slices
 from dreamcheck.errors import UsageError
 from dreamcheck.models.conventions import Conventions
 from dreamcheck.models.protocol import LatentSpec
@@ -169,7 +164,7 @@ class Walker:
         return latents[:, -1] + move
 
 
-def logs(episodes=48, length=10) -> ArrayEpisodes:
+def logs(episodes=48, length=10, more=None) -> ArrayEpisodes:
     rng = np.random.default_rng(0)
     actions, frames, states, floors = [], [], [], []
     for e in range(episodes):
@@ -188,7 +183,11 @@ def logs(episodes=48, length=10) -> ArrayEpisodes:
         pixels=np.concatenate(frames),
         state=np.concatenate(states),
         columns=(Column("x", "px"),),
-        extra={"floor": np.concatenate(floors), "vector": np.zeros((episodes * length, 3))},
+        extra={
+            "floor": np.concatenate(floors),
+            "vector": np.zeros((episodes * length, 3)),
+            **(more or {}),
+        },
     )
 
 
@@ -212,3 +211,40 @@ def test_coordinates_are_typed_and_named():
         coordinates_of(data, where, frames, columns=["mass"])
     with pytest.raises(UsageError, match="several numbers per frame"):
         coordinates_of(data, where, frames, columns=["vector"])
+
+
+def test_what_was_not_sliced_by_is_named():
+    clock = np.arange(480, dtype=float)
+    text = np.array([f"run {i % 40}" for i in range(480)])
+    data = logs(more={"render_time": clock, "note": text})
+    report = discover_slices(Walker(), data, horizon=2, windows=400, order=1, min_episodes=4)
+    told = "\n".join(report.lines())
+    assert "skipped: render_time: bookkeeping; --column render_time" in told
+    assert "skipped: note: more than 12 different texts" in told
+    assert "skipped: vector: not one number or text per frame" in told
+    assert report.to_dict()["skipped"] == list(report.skipped)
+    assert not any(c.coordinate == "render_time" for s in report.slices for c in s.conditions)
+    asked = discover_slices(
+        Walker(), data, horizon=2, windows=400, order=1, min_episodes=4, columns=["render_time"]
+    )
+    assert asked.slices and not any("bookkeeping" in s for s in asked.skipped)
+    assert report.lines()[-1].startswith("verdict: ") and "confirmed" in report.lines()[-1]
+
+
+def test_episodes_too_short_for_a_window_are_counted():
+    long, short = logs(episodes=40), logs(episodes=3, length=2)
+    both = ArrayEpisodes(
+        lengths=np.concatenate([long.lengths, short.lengths]),
+        actions=np.concatenate(
+            [d.actions(e) for d in (long, short) for e in range(len(d.lengths))]
+        ),
+        pixels=np.concatenate(
+            [d.frames(e, range(n)) for d in (long, short) for e, n in enumerate(d.lengths)]
+        ),
+        state=np.concatenate([d.state(e) for d in (long, short) for e in range(len(d.lengths))]),
+        columns=(Column("x", "px"),),
+    )
+    report = discover_slices(Walker(), both, horizon=2, windows=300, order=1, min_episodes=4)
+    assert "3 of 43 episodes: shorter than a window (3 frames: 1 observed and 2 forecast" in str(
+        report.skipped
+    )

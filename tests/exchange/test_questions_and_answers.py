@@ -144,6 +144,20 @@ def test_data_without_pictures_cannot_be_asked_about(tmp_path):
 # --- the examples ---------------------------------------------------------------------------------
 
 
+def test_answers_that_never_move_are_not_measured_and_say_why(tmp_path):
+    queries = export_queries(walk(), tmp_path / "q", frameskip=1, history=1, horizon=2)
+    np.savez(
+        tmp_path / "a.npz",
+        latents=np.zeros((len(queries.frames), 2), np.float32),
+        predictions=np.zeros((*queries.future.shape, 2), np.float32),
+        queries=queries.digest,
+    )
+    report = import_answers(tmp_path / "q", tmp_path / "a.npz")
+    assert report.verdict == "not measured" and "see what was skipped" in report.why
+    assert any("one-step and open-loop error" in s for s in report.skipped)
+    assert "--data" not in report.lines()[-1]
+
+
 def test_the_numpy_only_script_is_scored(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES))
     import own_model_torch

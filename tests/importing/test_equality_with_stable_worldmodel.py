@@ -152,11 +152,17 @@ def test_their_checkpoint_imported_here_computes_the_same(tmp_path, family, form
 
 @pytest.mark.parametrize("family", ["lewm", "pldm"])
 def test_our_weights_saved_in_their_layout_load_there_and_compute_the_same(tmp_path, family):
+    """Imported, saved as a run of theirs, and opened by their own loader."""
+    load = importlib.import_module("stable_worldmodel.wm.utils").load_pretrained
     torch.save(theirs(family, seed=1).state_dict(), tmp_path / "weights.pt")
     import_checkpoint(tmp_path / "weights.pt", out=tmp_path / "ckpt", action_dim=2)
     model = read_checkpoint(tmp_path / "ckpt").model
-    other = theirs(family, seed=2)
-    other.load_state_dict(to_theirs(model.module.state_dict(), model.module.config), strict=True)
+    run = tmp_path / "checkpoints" / "ours"
+    run.mkdir(parents=True)
+    torch.save(to_theirs(model.module.state_dict(), model.module.config), run / "weights.pt")
+    (run / "config.json").write_text(json.dumps(config(family)))
+    other = load("ours", cache_dir=str(tmp_path))
+    assert other.training  # their loader leaves it so; ours never does
     assert_same(other.eval(), model, 3)
 
 

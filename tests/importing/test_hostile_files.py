@@ -10,14 +10,17 @@ import struct
 import subprocess
 import sys
 import textwrap
+import tracemalloc
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from dreamcheck.errors import CheckpointError
+from dreamcheck.errors import CheckpointError, UsageError
 from dreamcheck.models.importing.archives import open_torch
+from dreamcheck.models.importing.statistics import read_statistics
 from dreamcheck.models.importing.weights import read_weights
 
 
@@ -383,3 +386,37 @@ def test_things_that_are_no_checkpoint_are_told_apart(tmp_path):
     archive(tmp_path / "jit.pt", b"\x80\x02}.", {"archive/constants.pkl": b"\x80\x02)."})
     with pytest.raises(CheckpointError, match="TorchScript"):
         open_torch(tmp_path / "jit.pt")
+
+
+def test_hostile_safetensors_and_statistics_are_refused_in_little_memory(tmp_path):
+    header = b'{"a":{"dtype":"F32","shape":[1099511627776],"data_offsets":[0,4398046511104]}}'
+    overlap = (
+        b'{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},'
+        b'"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}'
+    )
+    files = {
+        "long": struct.pack("<Q", 1 << 62) + b"{}",
+        "claims": struct.pack("<Q", len(header)) + header + bytes(16),
+        "overlap": struct.pack("<Q", len(overlap)) + overlap + bytes(12),
+        "empty": b"",
+    }
+    tracemalloc.start()
+    try:
+        for name, content in files.items():
+            path = tmp_path / f"{name}.safetensors"
+            path.write_bytes(content)
+            with pytest.raises(CheckpointError, match=f"{name}.safetensors"):
+                read_weights(path)
+        np.savez_compressed(tmp_path / "s.npz", action_mean=np.zeros(1 << 18), action_std=[1.0])
+        (tmp_path / "deep.json").write_text("[" * 100_000)
+        (tmp_path / "torn.npz").write_bytes((tmp_path / "s.npz").read_bytes()[:100])
+        for name, message in (
+            ("s.npz", "unpacks to"),
+            ("deep.json", "no readable"),
+            ("torn.npz", "no readable"),
+        ):
+            with pytest.raises(UsageError, match=message):
+                read_statistics(tmp_path / name)
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()

@@ -12,7 +12,7 @@ from dreamcheck.data.episodes import ArrayEpisodes
 from dreamcheck.errors import UsageError
 from dreamcheck.models.conventions import Conventions
 from dreamcheck.models.importing.layouts import to_theirs
-from dreamcheck.models.inspecting import inspect_checkpoint
+from dreamcheck.models.inspecting import StepError, inspect_checkpoint, verdict_of
 from dreamcheck.models.lewm import LeWMConfig, LeWMNet
 from dreamcheck.models.protocol import LatentSpec
 from dreamcheck.tasks.protocol import Column
@@ -109,6 +109,61 @@ def test_a_scaler_of_other_data_is_measured():
     assert shift == pytest.approx(-3, abs=0.8) and ratio == pytest.approx(2.58, abs=0.4)
 
 
+def test_one_episode_is_not_enough_to_say_that_actions_are_followed():
+    report = inspect_checkpoint(Counter(), data=walk(episodes=1), horizon=1)
+    assert report.verdict == "better than a frozen world" and "second episode" in report.why
+
+
+def ratio(value, half):
+    return StepError(1, value, value - half, value + half, value, 1.0, 64, 8)
+
+
+def test_an_adapter_that_declares_no_scaling_is_believed():
+    assert inspect_checkpoint(Counter(), data=walk(), horizon=1).warnings == ()
+    assert inspect_checkpoint(Counter(std=0.5), data=walk(), horizon=1).warnings != ()
+
+
+@pytest.mark.parametrize(
+    "one, shuffled, verdict",
+    [
+        (ratio(0.5, 0.02), ratio(0.99, 0.1), "follows the actions"),
+        (ratio(0.5, 0.02), ratio(0.505, 0.02), "ignores the actions"),
+        # 0.48 ... 0.52 against 0.51 ... 0.61: larger, and not clearly.
+        (ratio(0.5, 0.02), ratio(0.56, 0.05), "not decided"),
+        (ratio(0.9, 0.11), ratio(1.3, 0.01), "not decided"),
+        (ratio(1.2, 0.1), ratio(1.3, 0.1), "no better than a frozen world"),
+        (ratio(0.5, 0.02), None, "better than a frozen world"),
+        (None, None, "not measured"),
+    ],
+)
+def test_the_verdict_says_no_more_than_its_two_intervals(one, shuffled, verdict):
+    said, why = verdict_of(one, shuffled)
+    assert said == verdict
+    if verdict == "follows the actions":
+        assert "0.500" in why and "0.990" in why
+
+
+def test_what_the_reader_repaired_is_said():
+    data = walk()
+    data.notes = ("the last action of 6 of 6 episodes is a number; it was dropped",)
+    lines = inspect_checkpoint(Counter(), data=data, horizon=1).lines()
+    assert "  note: data: the last action of 6 of 6 episodes is a number; it was dropped" in lines
+
+
+def mixed():
+    """Four episodes of 12 frames and two of 5."""
+    long, small = walk(episodes=4), walk(episodes=2, length=5, seed=9)
+    return ArrayEpisodes(
+        lengths=np.concatenate([long.lengths, small.lengths]),
+        actions=np.concatenate(
+            [d.actions(e) for d in (long, small) for e in range(len(d.lengths))]
+        ),
+        pixels=np.concatenate(
+            [d.frames(e, range(n)) for d in (long, small) for e, n in enumerate(d.lengths)]
+        ),
+    )
+
+
 @pytest.mark.parametrize(
     "data, words",
     [
@@ -117,6 +172,10 @@ def test_a_scaler_of_other_data_is_measured():
         (walk(state=False), ["no state columns", "--mapping"]),
         (walk(length=3), ["steps 2 to 5 ahead", "longest episode has 3 frames"]),
         (walk(length=2), ["need episodes of 3 frames; the longest has 2"]),
+        (
+            mixed(),
+            ["2 of 6 episodes are shorter than a window (7 frames: 2 observed and 5 forecast"],
+        ),
         (walk(hole=True), ["1 of 6 episodes have a NaN action inside"]),
         (walk(episodes=1), ["needs windows of 2 episodes", "at least 2 episodes; there is 1"]),
     ],
@@ -133,7 +192,7 @@ def test_what_was_skipped_is_named_with_what_it_needs(data, words):
 
 def test_data_of_another_width_are_refused():
     data = ArrayEpisodes(lengths=[3], actions=np.array([[1.0], [1], [np.nan]]))
-    with pytest.raises(UsageError, match="have 1 numbers, the checkpoint's 2"):
+    with pytest.raises(UsageError, match="have 1 numbers, those of Counter have 2"):
         inspect_checkpoint(Counter(), data=data)
 
 

@@ -192,6 +192,34 @@ def test_pixels_that_are_not_uint8_are_refused(tmp_path):
         data.frames(0, [0])
 
 
+def test_a_picture_column_of_another_type_is_not_passed_over_in_silence(tmp_path):
+    part = recorded(6, 0)
+    part["pixels"] = (part["pixels"] / 255.0).astype(np.float32)
+    data = open_episodes(write(tmp_path / "d.h5", [part]))
+    assert not data.has_pixels
+    assert any("'pixels'" in n and "float32" in n and "uint8" in n for n in data.notes)
+
+
+@pytest.mark.swm
+def test_what_stable_worldmodel_collects_is_detected_as_shifted(tmp_path):
+    """Its own simulator, policy and writer: release 0.1.1 moves the first action to the end."""
+    swm = pytest.importorskip("stable_worldmodel")
+    policy = pytest.importorskip("stable_worldmodel.envs.two_room").ExpertPolicy
+    world = swm.World("swm/TwoRoom-v1", num_envs=2, image_shape=(32, 32), max_episode_steps=12)
+    world.set_policy(policy(action_noise=1.0, seed=3))
+    world.collect(tmp_path / "d.h5", episodes=4, seed=3, format="hdf5", progress=False)
+    data = open_episodes(tmp_path / "d.h5")
+    assert len(data.lengths) == 4 and np.isnan(data.actions(0)[-1]).all()
+    if (
+        int(data.extra_of("step_idx", 0)[0]) == 1
+    ):  # the release; later versions keep the reset frame
+        assert any("0.1.1" in n and "reset frame" in n for n in data.notes)
+    # Away from walls the agent moves five pixels per unit of action.
+    moved = np.concatenate([np.diff(data.state(e), axis=0) for e in range(4)])
+    acted = np.concatenate([data.actions(e)[:-1] for e in range(4)])
+    assert np.median(np.abs(moved - 5 * acted)) < 1e-4
+
+
 @pytest.mark.swm
 def test_what_stable_worldmodel_writes_is_read(tmp_path):
     formats = pytest.importorskip("stable_worldmodel.data.format")

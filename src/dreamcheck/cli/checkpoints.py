@@ -124,6 +124,7 @@ def inspect(
     mapping: Mapping = None,
     contact_sheet: Sheet = None,
     device: shared.Device = "cpu",
+    quiet: shared.Quiet = False,
     as_json: shared.AsJson = False,
 ) -> None:
     """Say what a checkpoint is, where each convention came from, and whether it beats a frozen world.
@@ -132,7 +133,13 @@ def inspect(
     """
     from dreamcheck.models.inspecting import inspect_checkpoint
 
-    report = inspect_checkpoint(checkpoint, data=data, mapping=mapping, device=device)
+    report = inspect_checkpoint(
+        checkpoint,
+        data=data,
+        mapping=mapping,
+        device=device,
+        progress=shared.progress(quiet=quiet),
+    )
     _sheet(report.contact_sheet, contact_sheet)
     _show(report, as_json)
 

@@ -9,11 +9,33 @@ from typing import Annotated, Any
 import typer
 
 from dreamcheck.digest import plain
+from dreamcheck.errors import UsageError
 from dreamcheck.progress import Progress
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress lines.")]
-Device = Annotated[str, typer.Option("--device", help="Torch device of the model, e.g. cuda.")]
+
+
+def _device(name: str) -> str:
+    """The device as given, if this torch has it."""
+    if name == "cpu":
+        return name
+    import torch
+
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise UsageError(
+            f"--device {name} is not there: {str(error).splitlines()[0].rstrip('.')}. Devices are "
+            "cpu, cuda, cuda:1, mps, …; for cuda install a GPU build of torch."
+        ) from None
+    return name
+
+
+Device = Annotated[
+    str,
+    typer.Option("--device", help="Torch device of the model, e.g. cuda.", callback=_device),
+]
 Threads = Annotated[
     int | None,
     typer.Option("--threads", min=1, help="Torch threads; part of a study's numerics profile."),

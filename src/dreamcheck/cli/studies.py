@@ -95,7 +95,7 @@ def discover(
     if data is not None:
         _slices(
             data, model=model, out=out, column=column, mapping=mapping, device=device,
-            batch_size=batch_size, as_json=as_json,
+            batch_size=batch_size, quiet=quiet, as_json=as_json,
         )  # fmt: skip
         return
     if out is None:
@@ -274,6 +274,7 @@ def _slices(
     mapping: Path | None,
     device: str,
     batch_size: int,
+    quiet: bool,
     as_json: bool,
 ) -> None:
     """Slices of logged windows on which the forecast fails, confirmed on held-out episodes."""
@@ -289,6 +290,7 @@ def _slices(
         open_episodes(data, mapping),
         columns=column,
         tile=batch_size,
+        progress=shared.progress(quiet=quiet),
     )
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)

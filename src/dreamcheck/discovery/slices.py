@@ -15,49 +15,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from dreamcheck.data.episodes import Episodes, split_episodes
-from dreamcheck.data.windows import Windows
 from dreamcheck.digest import plain
+from dreamcheck.discovery.logged import Coordinate, WindowRisks, window_risks
 from dreamcheck.errors import UsageError
-from dreamcheck.imagination.runner import Runner
 from dreamcheck.models.protocol import WorldModel
+from dreamcheck.progress import Progress
 from dreamcheck.stats import benjamini_hochberg, percentile_bounds
 from dreamcheck.stats.bootstrap import contracted_tail
 from dreamcheck.streams import stream
 
-MAX_CATEGORIES = 12
 RESAMPLES = 4000
-
-
-@dataclass(frozen=True, eq=False)
-class Coordinate:
-    """One typed column of every window.
-
-    kind: "binned" (numbers, cut at quantiles of the searched half) or "categorical".
-    values: [N] numbers or text, at the window's last observed frame.
-    """
-
-    name: str
-    kind: Literal["binned", "categorical"]
-    unit: str
-    values: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class WindowRisks:
-    """Open-loop errors of N windows. error, frozen: [N], mean L2 over the forecast, latent units."""
-
-    error: np.ndarray
-    frozen: np.ndarray
-    episodes: np.ndarray
-    frames: np.ndarray
-    coordinates: tuple[Coordinate, ...]
-    horizon: int
-    interface: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +111,7 @@ class SliceReport:
     episodes: tuple[int, int]
     interface: str
     settings: Mapping[str, Any]
+    skipped: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -150,6 +123,7 @@ class SliceReport:
             "episodes": {"searched": self.episodes[0], "heldout": self.episodes[1]},
             "interface": self.interface,
             "settings": plain(self.settings),
+            "skipped": list(self.skipped),
         }
 
     def lines(self) -> list[str]:
@@ -169,122 +143,19 @@ class SliceReport:
                 f"[{s.low:.4g}, {s.high:.4g}], error {s.error:.4g} against {s.frozen:.4g} frozen, "
                 f"adjusted p {s.p_adjusted:.3g}{' - confirmed' if s.confirmed else ''}"
             )
-        return out
-
-
-def coordinates_of(
-    episodes: Episodes,
-    where: np.ndarray,
-    frames: np.ndarray,
-    *,
-    columns: Sequence[str] | None = None,
-) -> tuple[Coordinate, ...]:
-    """State and metadata columns at given frames.
-
-    Whole-number metadata with at most 12 values and all text are categorical; the rest is binned.
-
-    Args:
-        where, frames: [N] episode and frame numbers.
-        columns: names to use; all usable ones by default.
-
-    Raises:
-        UsageError: a name that does not exist, or nothing to slice by.
-    """
-    extra = getattr(episodes, "extra", {}) or {}
-    read = getattr(episodes, "extra_of", None)
-    known = [c.name for c in episodes.columns] + [n for n in extra]
-    for name in columns or ():
-        if name not in known:
-            raise UsageError(f"there is no column {name!r} to slice by; there are {known}.")
-    out: list[Coordinate] = []
-    order = np.argsort(where, kind="stable")
-    groups = [(int(e), order[where[order] == e]) for e in np.unique(where)]
-    if episodes.columns:
-        states = np.zeros((len(where), len(episodes.columns)))
-        for e, rows in groups:
-            states[rows] = np.asarray(episodes.state(e), dtype=np.float64)[frames[rows]]
-        for i, c in enumerate(episodes.columns):
-            if columns is None or c.name in columns:
-                out.append(Coordinate(c.name, "binned", c.unit, states[:, i]))
-    for name in extra:
-        if read is None or (columns is not None and name not in columns):
-            continue
-        parts: list[Any] = [None] * len(where)
-        usable = True
-        for e, rows in groups:
-            values = np.asarray(read(name, e))
-            values = values.reshape(len(values), -1) if values.ndim > 1 else values[:, None]
-            if values.shape[1] != 1 or values.dtype.kind not in "fiubUSO":
-                usable = False
-                break
-            for row, value in zip(rows.tolist(), values[frames[rows], 0].tolist(), strict=True):
-                parts[row] = value
-        if not usable:
-            if columns is not None:
-                raise UsageError(f"column {name!r} has several numbers per frame; it cannot slice.")
-            continue
-        column = np.array(parts)
-        if column.dtype.kind in "iub" and len(np.unique(column)) <= MAX_CATEGORIES:
-            out.append(Coordinate(name, "categorical", "", column.astype(str)))
-        elif column.dtype.kind in "fiub":
-            out.append(Coordinate(name, "binned", "", column.astype(np.float64)))
-        elif len(np.unique(column.astype(str))) <= MAX_CATEGORIES:
-            out.append(Coordinate(name, "categorical", "", column.astype(str)))
-        elif columns is not None:
-            raise UsageError(
-                f"column {name!r} has {len(np.unique(column.astype(str)))} different texts; at most "
-                f"{MAX_CATEGORIES} make slices."
+        out += [f"  skipped: {s}" for s in self.skipped]
+        confirmed = sum(s.confirmed for s in self.slices)
+        tested = sum(not s.reason for s in self.slices)
+        out.append(
+            f"verdict: {confirmed} of {tested} tested slices confirmed at a false-discovery rate of "
+            "5 %"
+            + (
+                ""
+                if confirmed
+                else f"; {self.episodes[1]} episodes are no proof that there are none"
             )
-    if not out:
-        raise UsageError(
-            "these data have no column to slice by: no state and no metadata with one value per "
-            "frame. Name state columns in a mapping file (--mapping)."
         )
-    return tuple(out)
-
-
-def window_risks(
-    model: WorldModel,
-    episodes: Episodes,
-    *,
-    horizon: int = 5,
-    history: int | None = None,
-    windows: int = 2000,
-    columns: Sequence[str] | None = None,
-    seed: int = 0,
-    tile: int = 64,
-) -> WindowRisks:
-    """Open-loop error of recorded windows with their coordinates.
-
-    Args:
-        windows: at most, drawn without replacement with ``seed``.
-        history: observed frames; as many as the model reads by default.
-    """
-    from dreamcheck.training.measures import draw_windows, forecast
-
-    history = model.history_max if history is None else history
-    skip = model.conventions.frameskip
-    clean = [
-        e
-        for e in range(len(episodes.lengths))
-        if not np.isnan(np.asarray(episodes.actions(e))[:-1]).any()
-    ]
-    cut = Windows(episodes, num_frames=history + horizon, frameskip=skip, subset=clean)
-    index = draw_windows(cut, windows, seed=seed, role="slices")
-    done = forecast(Runner(model, tile=tile), cut, index, history=history)
-    error = (done.imagined - done.real).norm(dim=2).mean(dim=1).double().numpy()
-    frozen = (done.last.unsqueeze(1) - done.real).norm(dim=2).mean(dim=1).double().numpy()
-    where, bases = cut.locate(index)
-    at = bases + (history - 1) * skip
-    return WindowRisks(
-        error=error,
-        frozen=frozen,
-        episodes=where,
-        frames=at,
-        coordinates=coordinates_of(episodes, where, at, columns=columns),
-        horizon=horizon,
-        interface=f"latent {model.identity} x L2 x mean over {horizon}",
-    )
+        return out
 
 
 def _conditions(c: Coordinate, searched: np.ndarray, bins: int) -> list[Condition]:
@@ -429,6 +300,7 @@ def find_slices(
             "seed": seed,
             "horizon": risks.horizon,
         },
+        skipped=risks.skipped,
     )
 
 
@@ -492,6 +364,7 @@ def discover_slices(
     min_episodes: int = 8,
     seed: int = 0,
     tile: int = 64,
+    progress: Progress | None = None,
 ) -> SliceReport:
     """``discover --data heldout.h5``: risks of recorded windows, then slices of them.
 
@@ -505,6 +378,7 @@ def discover_slices(
         columns=columns,
         seed=seed,
         tile=tile,
+        progress=progress,
     )
     return find_slices(
         risks, bins=bins, order=order, keep=keep, min_episodes=min_episodes, seed=seed

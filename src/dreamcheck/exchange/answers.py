@@ -87,8 +87,8 @@ class AnswerReport:
         if self.control is not None:
             out.append(f"  step 1 with another episode's actions: {self.control.ratio:.3f}")
         for e in self.probes:
-            unit = "" if e.unit in ("", "?") else f" {e.unit}"
-            out.append(f"  probe {e.name}: R2 {e.r2:.3f}, mean error {e.mae:.4g}{unit} (held out)")
+            unit = " (unit not declared)" if e.unit in ("", "?") else f" {e.unit}"
+            out.append(f"  probe {e.name}: R2 {e.r2:.3f}, mean error {e.mae:.4g}{unit}, held out")
         out += [f"  skipped: {s}" for s in self.skipped]
         out.append(f"verdict: {self.verdict} - {self.why}")
         return out
@@ -231,6 +231,8 @@ def import_answers(folder: str | Path, answers: str | Path, *, seed: int = 0) ->
         "VIScore, planning, discovery: recorded answers cannot be asked again; they need an adapter"
     )
     verdict, why = verdict_of(steps[0] if steps else None, control)
+    if not steps:
+        why = "no forecast could be scored; see what was skipped"
     return AnswerReport(
         identity=given.identity,
         open_loop=steps,

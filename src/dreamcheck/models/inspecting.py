@@ -25,13 +25,15 @@ from dreamcheck.models.checkpoint import Checkpoint, read_checkpoint
 from dreamcheck.models.lewm import count_parameters
 from dreamcheck.models.protocol import HasModule, WorldModel
 from dreamcheck.models.readout import ColumnError
+from dreamcheck.progress import Progress
 from dreamcheck.tasks.protocol import Column
 
 if TYPE_CHECKING:
     from dreamcheck.training.measures import Ratio
 
-Verdict = Literal["follows the actions", "no better than a frozen world", "ignores the actions",
-                  "not decided", "not measured"]  # fmt: skip
+Verdict = Literal["follows the actions", "better than a frozen world",
+                  "no better than a frozen world", "ignores the actions", "not decided",
+                  "not measured"]  # fmt: skip
 
 MAX_MEAN_SHIFT = 0.25
 MAX_SCALE = 1.5
@@ -149,8 +151,10 @@ class InspectReport:
                 f"[{self.shuffled.low:.3f}, {self.shuffled.high:.3f}]"
             )
         for e in self.probes:
-            unit = "" if e.unit in ("", "?") else f" {e.unit}"
-            out.append(f"  probe {e.name}: R2 {e.r2:.3f}, mean error {e.mae:.4g}{unit} (held out)")
+            unit = " (unit not declared)" if e.unit in ("", "?") else f" {e.unit}"
+            out.append(f"  probe {e.name}: R2 {e.r2:.3f}, mean error {e.mae:.4g}{unit}, held out")
+        if self.data is not None:
+            out += [f"  note: data: {n}" for n in self.data.notes]
         out += [f"  warning: {w}" for w in self.warnings]
         out += [f"  skipped: {s}" for s in self.skipped]
         out.append(f"verdict: {self.verdict} - {self.why}")
@@ -239,7 +243,10 @@ def _clean_episodes(episodes: Episodes) -> np.ndarray:
 
 
 def verdict_of(one: StepError | None, shuffled: StepError | None) -> tuple[Verdict, str]:
-    """A first verdict out of one-step error and the same with another episode's actions."""
+    """A first verdict out of one-step error and the same with another episode's actions.
+
+    Without the second nothing is said about following actions beyond beating a frozen world.
+    """
     if one is None:
         return "not measured", "no recorded data were given; add --data"
     text = f"one step ahead it errs {one.ratio:.3f} times as much as a world that stands still"
@@ -251,12 +258,24 @@ def verdict_of(one: StepError | None, shuffled: StepError | None) -> tuple[Verdi
         )
     if one.high >= 1:
         return "not decided", f"{text}, with 1 inside its interval: give more data or windows"
-    if shuffled is not None and shuffled.ratio <= one.ratio * 1.02:
+    if shuffled is None:
+        return (
+            "better than a frozen world",
+            f"{text}; whether it follows the actions needs windows of a second episode",
+        )
+    if shuffled.ratio <= one.ratio * 1.02:
         return (
             "ignores the actions",
             f"{text}, and another episode's actions change nothing ({shuffled.ratio:.3f}): it "
             "foresees motion but not what actions do",
         )
+    if shuffled.low <= one.high:
+        return (
+            "not decided",
+            f"{text}, {shuffled.ratio:.3f} times with another episode's actions, and the two "
+            "intervals overlap: give more data or windows",
+        )
+    text += f", and {shuffled.ratio:.3f} times with another episode's actions"
     return "follows the actions", text
 
 
@@ -269,6 +288,7 @@ def _forecasts(
     windows: int,
     seed: int,
     skipped: list[str],
+    progress: Progress | None,
 ) -> tuple[tuple[StepError, ...], StepError | None]:
     from dreamcheck.training.measures import (
         draw_windows,
@@ -279,15 +299,16 @@ def _forecasts(
 
     skip = runner.model.conventions.frameskip
     clean = _clean_episodes(episodes)
-    dirty = len(episodes.lengths) - len(clean)
+    lengths = np.asarray(episodes.lengths)
+    dirty = len(lengths) - len(clean)
     if dirty:
         skipped.append(
-            f"{dirty} of {len(episodes.lengths)} episodes have a NaN action inside: left out of "
+            f"{dirty} of {len(lengths)} episodes have a NaN action inside: left out of "
             "forecasts; repair or split them"
         )
     if not len(clean):
         return (), None
-    longest = int(np.asarray(episodes.lengths)[clean].max())
+    longest = int(lengths[clean].max())
     possible = (longest - 1) // skip + 1 - history
     if possible < 1:
         skipped.append(
@@ -301,9 +322,16 @@ def _forecasts(
             f"which hold {possible} steps at frameskip {skip}"
         )
         horizon = possible
+    need = (history + horizon - 1) * skip + 1
+    short = int((lengths[clean] < need).sum())
+    if short:
+        skipped.append(
+            f"{short} of {len(lengths)} episodes are shorter than a window ({need} frames: {history} "
+            f"observed and {horizon} forecast at frameskip {skip}) and were left out of forecasts"
+        )
     cut = Windows(episodes, num_frames=history + horizon, frameskip=skip, subset=clean)
     index = draw_windows(cut, windows, seed=seed, role="inspect")
-    done = forecast(runner, cut, index, history=history)
+    done = forecast(runner, cut, index, history=history, progress=progress)
     steps = tuple(_step(k + 1, r) for k, r in enumerate(step_ratios(done, seed=seed)))
     # Each window gets the actions of one half a list away: of another episode wherever possible.
     if len(np.unique(done.episodes)) < 2:
@@ -450,6 +478,7 @@ def inspect_checkpoint(
     seed: int = 0,
     device: str = "cpu",
     tile: int = 64,
+    progress: Progress | None = None,
 ) -> InspectReport:
     """Family, sizes, conventions and their sources; with data, whether it follows the actions.
 
@@ -509,11 +538,16 @@ def inspect_checkpoint(
         summary = summarise(episodes, seed=seed)
         if len(summary.actions) != model.conventions.action_dim:
             raise UsageError(
-                f"the data's actions have {len(summary.actions)} numbers, the checkpoint's "
-                f"{model.conventions.action_dim}: data of another task, or a wrong action column."
+                f"the actions of {summary.source} have {len(summary.actions)} numbers, those of "
+                f"{name} have {model.conventions.action_dim}: data of another task, or a wrong "
+                "action column (name it in a mapping file, --mapping)."
             )
         scale, more = _scale(model, summary)
-        warnings += more
+        c = model.conventions
+        own_code = checkpoint is None and imported is None
+        if not (own_code and set(c.action_mean) == {0} and set(c.action_std) == {1}):
+            # A user's own adapter that declares no scaling says that its model takes raw actions.
+            warnings += more
         if not has_pixels(episodes):
             skipped.append(
                 "everything that needs frames: the data hold no pictures (or their column has "
@@ -530,6 +564,7 @@ def inspect_checkpoint(
                     windows=windows,
                     seed=seed,
                     skipped=skipped,
+                    progress=progress,
                 )
             except (Abstention, NotFinite) as reason:
                 skipped.append(f"one-step and open-loop error: {reason}")
@@ -542,6 +577,8 @@ def inspect_checkpoint(
     skipped.append("planning success, BatchNorm and protocol checks: not part of this look; a task "
                    "and `dreamcheck doctor` or `dreamcheck plan` give them")  # fmt: skip
     verdict, why = verdict_of(open_loop[0] if open_loop else None, shuffled)
+    if open_loop and "assumed" in (f[2] for f in facts if f[0] == "action_mean"):
+        why += ". The action scale was a stand-in: import with --data or --statistics, look again"
     if episodes is not None and not open_loop:
         why = "nothing could be forecast; see what was skipped"
     return InspectReport(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from importlib import metadata, resources
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import torch
 from dreamcheck.errors import CheckpointError
 from dreamcheck.models.checkpoint import CONFIG_FILE, read_checkpoint
 from dreamcheck.models.protocol import WorldModel
+from dreamcheck.user_code import import_named
 
 ENTRY_POINT_GROUP = "dreamcheck.models"
 
@@ -76,7 +76,7 @@ def load_model(name: str | Path, *, device: torch.device | str = "cpu") -> World
 def _import_factory(text: str) -> object:
     module_name, _, attribute = text.partition(":")
     try:
-        module = importlib.import_module(module_name)
+        module = import_named(module_name)
     except ImportError as error:
         raise CheckpointError(
             f"cannot import {module_name!r} for model {text!r}: {error}. Run from the folder that "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 from dreamcheck import digest as naming
 from dreamcheck.errors import UsageError
 from dreamcheck.tasks.protocol import Task
+from dreamcheck.user_code import import_named
 
 ENTRY_POINTS = "dreamcheck.tasks"
 """Entry-point group in which other packages offer tasks."""
@@ -98,7 +98,7 @@ def _entry_points() -> metadata.EntryPoints:
 def _imported(reference: str) -> Callable[[], Any]:
     module_name, _, attribute = reference.partition(":")
     try:
-        found: Any = importlib.import_module(module_name)
+        found: Any = import_named(module_name)
         for part in attribute.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError) as error:
@@ -129,7 +129,7 @@ def _made(reference: str, factory: Callable[[], Any]) -> Task:
 
 
 def _source_digest(reference: str) -> str | None:
-    module = importlib.import_module(reference.partition(":")[0])
+    module = import_named(reference.partition(":")[0])
     try:
         path = inspect.getsourcefile(module)
     except TypeError:

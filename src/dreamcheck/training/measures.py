@@ -16,6 +16,7 @@ from dreamcheck.data.windows import Windows
 from dreamcheck.errors import Abstention
 from dreamcheck.imagination.runner import Runner
 from dreamcheck.models.readout import StateProbe
+from dreamcheck.progress import Progress
 from dreamcheck.streams import stream
 
 MIN_BASELINE = 0.05
@@ -103,7 +104,14 @@ class Forecasts:
     episodes: np.ndarray
 
 
-def forecast(runner: Runner, windows: Windows, index: np.ndarray, *, history: int) -> Forecasts:
+def forecast(
+    runner: Runner,
+    windows: Windows,
+    index: np.ndarray,
+    *,
+    history: int,
+    progress: Progress | None = None,
+) -> Forecasts:
     """Roll the model over recorded actions from ``history`` observed frames.
 
     Args:
@@ -111,17 +119,20 @@ def forecast(runner: Runner, windows: Windows, index: np.ndarray, *, history: in
     """
     imagined, real, last, states, last_states = [], [], [], [], []
     conventions = runner.model.conventions
-    for start in range(0, len(index), runner.tile):
-        clips = windows.take(index[start : start + runner.tile])
-        assert clips.pixels is not None
-        b, n = clips.pixels.shape[:2]
-        latents = runner.encode(clips.pixels.reshape(b * n, *clips.pixels.shape[2:]))
-        latents = latents.reshape(b, n, *latents.shape[1:])
-        imagined.append(runner.rollout(latents[:, :history], conventions.blocks(clips.actions)))
-        real.append(latents[:, history:])
-        last.append(latents[:, history - 1])
-        states.append(clips.states[:, history:])
-        last_states.append(clips.states[:, history - 1])
+    shown = progress or Progress(quiet=True)
+    with shown.stage("forecasting", len(index), unit="windows") as stage:
+        for start in range(0, len(index), runner.tile):
+            clips = windows.take(index[start : start + runner.tile])
+            assert clips.pixels is not None
+            b, n = clips.pixels.shape[:2]
+            latents = runner.encode(clips.pixels.reshape(b * n, *clips.pixels.shape[2:]))
+            latents = latents.reshape(b, n, *latents.shape[1:])
+            imagined.append(runner.rollout(latents[:, :history], conventions.blocks(clips.actions)))
+            real.append(latents[:, history:])
+            last.append(latents[:, history - 1])
+            states.append(clips.states[:, history:])
+            last_states.append(clips.states[:, history - 1])
+            stage.advance(b)
     return Forecasts(
         imagined=torch.cat(imagined).flatten(2),
         real=torch.cat(real).flatten(2),

@@ -32,8 +32,8 @@ def _lance() -> Any:
         import lance
     except ImportError:
         raise UsageError(
-            "reading Lance needs its own library: pip install pylance pyarrow (the extra dreamcheck[lance]). Or convert the data: "
-            "`swm convert` writes HDF5."
+            "reading Lance needs its own library: pip install pylance pyarrow (the extra "
+            "dreamcheck[lance]). Or convert the data: `swm convert` writes HDF5."
         ) from None
     return lance
 

@@ -1,9 +1,14 @@
-"""LeRobot datasets through the lerobot library itself (``pip install 'dreamcheck[lerobot]'``)."""
+"""LeRobot datasets through the lerobot library itself (``pip install 'dreamcheck[lerobot]'``).
+
+Tried on what lerobot 0.4.4 and 0.6.1 write (format v3.0), pictures and videos. The library fetches
+what it misses from the hub; here it is kept offline, and what is missing is said.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +22,84 @@ from dreamcheck.errors import UsageError
 SCHEME = "lerobot://"
 
 
+_INSTALL = "pip install 'lerobot[dataset]'"
+
+
 def _library() -> Any:
     try:
         from lerobot.datasets.lerobot_dataset import LeRobotDataset
-    except ImportError:
+    except ImportError as error:
+        missing = "" if (error.name or "").startswith("lerobot") else f" ({error})"
         raise UsageError(
-            "reading LeRobot datasets needs its own library: pip install lerobot (0.4 and newer; it "
+            f"reading LeRobot datasets needs its own library{missing}: {_INSTALL} (0.4 and newer; it "
             "brings its own torch, so best into an environment of its own). Or export the episodes "
             "to a folder of NPZ files."
         ) from None
     return LeRobotDataset
+
+
+@contextlib.contextmanager
+def _offline() -> Iterator[None]:
+    """The hub's client refuses to connect inside, and is as it was afterwards."""
+    try:
+        import huggingface_hub.utils
+        from huggingface_hub import constants
+    except ImportError:  # without its client nothing can be fetched
+        yield
+        return
+    # A session that is open already keeps its rules: 0.x and 1.x close them under two names.
+    fresh = [getattr(huggingface_hub.utils, n, None) for n in ("reset_sessions", "close_session")]
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = True
+    try:
+        for close in filter(None, fresh):
+            close()
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+        for close in filter(None, fresh):
+            close()
+
+
+def _decoder() -> dict[str, str]:
+    """torchcodec where it loads (it needs FFmpeg's libraries), else PyAV, which brings its own."""
+    try:
+        import torchcodec  # noqa: F401
+    except Exception:  # it raises RuntimeError with every library it looked for
+        return {"video_backend": "pyav"}
+    return {}
+
+
+def _open(root: Path, repo_id: str) -> Any:
+    """The library's dataset over files on disk; nothing is fetched.
+
+    Raises:
+        UsageError: the library or a part of it is missing, another format, or missing files.
+    """
+    library = _library()
+    try:
+        with _offline():
+            return library(repo_id=repo_id, root=root, **_decoder())
+    except ImportError as error:
+        raise UsageError(
+            f"{root}: lerobot is installed but not the part that reads datasets ({error}). "
+            f"{_INSTALL}."
+        ) from None
+    except Exception as error:  # whatever the library raises, it is about this folder
+        kind, text = type(error).__name__, " ".join(str(error).split())
+        if "Compatib" in kind or "convert_dataset" in text:
+            way_out = (
+                "Convert it with the library's own script (lerobot.scripts."
+                "convert_dataset_v21_to_v30), or export the episodes to a folder of NPZ files."
+            )
+        else:
+            way_out = (
+                "Files it needs are missing or damaged, and nothing is downloaded from here: fetch "
+                "the whole dataset (hf download --repo-type dataset …) and give its folder."
+            )
+        raise UsageError(
+            f"{root} could not be opened by lerobot ({kind}: {text[:160]}). {way_out}"
+        ) from None
 
 
 def _numpy(value: Any) -> np.ndarray:
@@ -45,9 +118,8 @@ class LeRobotTable:
 
     def __init__(self, root: Path, repo_id: str) -> None:
         self.root = root
-        self.source = f"{SCHEME}{repo_id}"
-        # root points at files on disk, so nothing is fetched.
-        self._data = _library()(repo_id=repo_id, root=root)
+        self.source = str(root)
+        self._data = _open(root, repo_id)
         self._infos: dict[str, ColumnInfo] = {}
         for name, feature in self._data.features.items():
             kind, shape = feature["dtype"], tuple(feature["shape"])
@@ -58,6 +130,21 @@ class LeRobotTable:
         self.cameras = tuple(
             n for n, i in self._infos.items() if i.dtype == np.uint8 and len(i.shape) == 3
         )
+
+    def names(self) -> dict[str, tuple[str, ...]]:
+        """What the dataset calls the numbers of its vectors, where it names every one."""
+        out = {}
+        for column, info in self._infos.items():
+            given = self._data.features[column].get("names")
+            if isinstance(given, Mapping):  # {"motors": [...]}
+                given = next(iter(given.values()), None)
+            if (
+                len(info.shape) == 1
+                and isinstance(given, (list, tuple))
+                and len(given) == info.shape[0]
+            ):
+                out[column] = tuple(str(n) for n in given)
+        return out
 
     @functools.cached_property
     def digest(self) -> str:
@@ -109,6 +196,7 @@ def open_lerobot(path: str | Path, mapping: ColumnMapping | None = None) -> Tabl
                 f'pixels = "{table.cameras[0]}".'
             )
         mapping = mapping.model_copy(update={"pixels": table.cameras[0], "pixel_layout": "chw"})
+    mapping = mapping.model_copy(update={"names": {**table.names(), **mapping.names}})
     name = mapping.episode or "episode_index"
     numbers = table.rows(name, 0, len(table._data))
     lengths, offsets = cut_by_episode(numbers, table.source)

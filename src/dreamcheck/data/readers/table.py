@@ -199,6 +199,14 @@ class TableEpisodes:
         self.notes: tuple[str, ...] = ()
         self._shifted = False
         self._inspect_actions()
+        if self._pixels is None:
+            near = [n for n in PIXEL_NAMES if n in infos and _is_picture(infos[n], np.floating)]
+            if near:
+                self.notes = (
+                    *self.notes,
+                    f"column {near[0]!r} has the shape of a picture but holds {infos[near[0]].dtype}: "
+                    "it was not read as one. Store frames as uint8, 0 … 255",
+                )
 
     def _check_rows(self, total: int) -> None:
         # Asking for the last row of every used column finds a truncated file now, not in an hour.
@@ -264,7 +272,7 @@ class TableEpisodes:
                 "without their reset frame and put the first action last (its later versions do "
                 "not)"
             )
-        return f"{text} (stable-worldmodel 0.1.1 puts the episode's first action there)"
+        return f"{text} (LeRobot records it; stable-worldmodel 0.1.1 puts the first action there)"
 
     @property
     def lengths(self) -> np.ndarray:
@@ -343,10 +351,10 @@ class TableEpisodes:
         )
 
 
-def _is_picture(info: ColumnInfo) -> bool:
+def _is_picture(info: ColumnInfo, kind: type[np.generic] = np.uint8) -> bool:
     if info.dtype == object or info.dtype.kind == "S":
         return info.dtype.kind == "O" and info.shape == (-1,)
-    return info.dtype == np.uint8 and len(info.shape) in (2, 3) and min(info.shape) >= 1
+    return np.issubdtype(info.dtype, kind) and len(info.shape) in (2, 3) and min(info.shape) >= 1
 
 
 def _is_vector(info: ColumnInfo) -> bool:

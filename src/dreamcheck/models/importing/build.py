@@ -129,10 +129,10 @@ def build(weights: Weights, config: ForeignConfig | None) -> Built:
         net = LeWMNet(architecture)
     expected = {k: tuple(v.shape) for k, v in net.state_dict().items()}
     converted = from_theirs(tensors, architecture, expected, source=source)
-    bad = [k for k, v in converted.tensors.items() if not torch.isfinite(v).all()]
+    bad = [k for k, v in renamed.tensors.items() if not torch.isfinite(v).all()]
     if bad:
         raise CheckpointError(
-            f"{source}: {len(bad)} tensors hold NaN or infinity (first: {bad[0]}). Training "
+            f"{source}: {len(bad)} of {len(renamed.tensors)} tensors hold NaN or infinity (first: {bad[0]}). Training "
             "diverged before this checkpoint was saved; take an earlier one."
         )
     net.load_state_dict(converted.tensors, strict=True, assign=True)

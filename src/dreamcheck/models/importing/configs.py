@@ -117,9 +117,15 @@ def read_config(path: str | Path) -> ForeignConfig:
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, UnicodeDecodeError, RecursionError) as error:
-        raise CheckpointError(f"{path} is no readable JSON: {error}.") from None
+        raise CheckpointError(
+            f"{path} is no readable JSON: {error}. Copy it again, or move it aside: sizes are then "
+            "read from the tensors."
+        ) from None
     if not isinstance(raw, dict):
-        raise CheckpointError(f"{path} holds a {type(raw).__name__}; an object is expected.")
+        raise CheckpointError(
+            f"{path} holds a {type(raw).__name__}; an object is expected. Move it aside to read "
+            "sizes from the tensors."
+        )
     _check_targets(raw, path)
     notes: list[str] = []
     # A run's whole configuration keeps the model under "model"; a saved model is the model.

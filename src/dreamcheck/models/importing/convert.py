@@ -77,6 +77,7 @@ def _divisor(found: Found, weights: Weights) -> tuple[Literal["n", "n-1"], str]:
 
 def _actions(
     built: Built,
+    source: Path,
     episodes: Episodes | None,
     frameskip: int | None,
     action_dim: int | None,
@@ -84,11 +85,13 @@ def _actions(
     """Frameskip and raw action width out of the block width, the data and the user's word."""
     width = built.net.config.action_width
     recorded = None
+    logged = getattr(episodes, "source", "the data")
     if episodes is not None and len(episodes.lengths):
         recorded = int(episodes.actions(0).shape[1])
     if action_dim is not None and recorded is not None and action_dim != recorded:
         raise UsageError(
-            f"action_dim = {action_dim} was given but the data's actions have {recorded} numbers."
+            f"action_dim = {action_dim} was given but the actions of {logged} have {recorded} "
+            "numbers: leave it out, or name another column (--mapping)."
         )
     dim, dim_source, dim_note = action_dim, "user", ""
     if dim is None and recorded is not None:
@@ -97,8 +100,9 @@ def _actions(
     if skip is None and dim is not None:
         if width % dim:
             raise CheckpointError(
-                f"one action block of this checkpoint has {width} numbers (its first action layer), "
-                f"which is no multiple of the {dim} numbers of one {dim_source} action. Data and "
+                f"one action block of {source} has {width} numbers (its first action layer), which "
+                f"is no multiple of the {dim} numbers of one action "
+                f"({logged if recorded is not None else 'action_dim'}). Data and "
                 "checkpoint are of different tasks, or actions were not laid side by side; say "
                 "frameskip and action_dim if you know better."
             )
@@ -109,7 +113,7 @@ def _actions(
         skip_note = "not in the checkpoint; give --data or frameskip"
         if width % skip:
             raise CheckpointError(
-                f"one action block has {width} numbers, no multiple of the usual frameskip "
+                f"one action block of {source} has {width} numbers, no multiple of the usual frameskip "
                 f"{skip}, and there are no data to read the action width from. Give --data, or "
                 "frameskip and action_dim."
             )
@@ -118,8 +122,9 @@ def _actions(
         dim_note = f"block width {width} / frameskip {skip}"
     if skip < 1 or dim < 1 or skip * dim != width:
         raise CheckpointError(
-            f"frameskip {skip} x action width {dim} = {skip * dim}, but one action block of this "
-            f"checkpoint has {width} numbers. Dense actions are side by side."
+            f"frameskip {skip} x action width {dim} = {skip * dim}, but one action block of "
+            f"{source} has {width} numbers. Dense actions are side by side: leave --frameskip out, "
+            "or give a divisor."
         )
     facts = [
         Fact("frameskip", skip, skip_source, skip_note),  # type: ignore[arg-type]
@@ -170,7 +175,7 @@ def read_foreign(
     built = build(weights, found.config)
     episodes = _open(data)
     which, family_source, family_note = _family(family, found, weights)
-    skip, dim, facts = _actions(built, episodes, frameskip, action_dim)
+    skip, dim, facts = _actions(built, found.weights, episodes, frameskip, action_dim)
     skipped: list[str] = []
     warnings: list[str] = []
     rule, rule_note = _divisor(found, weights)
@@ -247,7 +252,12 @@ def read_foreign(
         num_parameters=count_parameters(built.net),
         facts=(Fact("family", which, family_source, family_note), *built.facts, *facts),
         statistics=fitted,
-        notes=(*found.notes, *(found.config.notes if found.config else ()), *built.notes),
+        notes=(
+            *found.notes,
+            *(found.config.notes if found.config else ()),
+            *built.notes,
+            *(f"data: {n}" for n in getattr(episodes, "notes", ())),
+        ),
         skipped=tuple(skipped),
         left_out=built.left_out,
         warnings=tuple(warnings),

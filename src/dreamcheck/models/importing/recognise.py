@@ -164,7 +164,10 @@ def recognise(path: str | Path) -> Found:
             f"found (looked in {looked}). Nothing is downloaded unless you ask: add --download, or "
             f"fetch it yourself (hf download {given}) and give the folder."
         )
-    raise CheckpointError(f"{path} does not exist.")
+    raise CheckpointError(
+        f"{path} does not exist. Give a run's folder, a weights file, a hub snapshot, or the name "
+        "user/repo of one."
+    )
 
 
 def _folder(folder: Path) -> Found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from dreamcheck.errors import UsageError
 from dreamcheck.models.importing.facts import ColumnStatistics
 
 MIN_STD = 1e-8
+MAX_BYTES = 1 << 20
 
 
 def fit_column(
@@ -86,11 +88,20 @@ def fit_statistics(
 def _load(path: Path) -> Any:
     try:
         if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as z:
-                return {k: z[k].tolist() for k in z.files}
+            # A small archive may unpack to any size: sizes are looked at first.
+            with zipfile.ZipFile(path) as z:
+                if (total := sum(i.file_size for i in z.infolist())) > MAX_BYTES:
+                    raise UsageError(
+                        f"{path} unpacks to {total} bytes; statistics are a few numbers. Keep "
+                        "action_mean and action_std alone."
+                    )
+            with np.load(path, allow_pickle=False) as arrays:
+                return {k: arrays[k].tolist() for k in arrays.files}
+        if path.stat().st_size > MAX_BYTES:
+            raise UsageError(f"{path} is {path.stat().st_size} bytes long; statistics are not.")
         text = path.read_text(encoding="utf-8")
         return tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, RecursionError, zipfile.BadZipFile) as error:
         raise UsageError(f"{path} is no readable statistics file: {error}.") from None
 
 
@@ -124,7 +135,10 @@ def read_statistics(path: str | Path) -> ColumnStatistics:
             "finite ones are needed in both."
         )
     if (std <= 0).any():
-        raise UsageError(f"{path}: action_std = {std.tolist()} must be positive.")
+        raise UsageError(
+            f"{path}: action_std = {std.tolist()} must be positive; for a dimension that never "
+            "changes write 1."
+        )
     divisor = raw.get("divisor", "n")
     if divisor not in ("n", "n-1"):
         raise UsageError(f'{path}: divisor = {divisor!r} is neither "n" nor "n-1".')
