@@ -220,3 +220,28 @@ def test_explain_opens_the_report_and_dissociation_stands_in_it(tmp_path, toys):
     assert "same network" in fails(
         2, "dissociation", toys[0], "toy_planning_model:ToyModel", *words
     )
+
+
+def test_the_card_takes_a_plan_with_its_command_and_keeps_the_rest(tmp_path):
+    folder = shutil.copytree(shipped_folder() / "tworoom-small", tmp_path / "m")
+    before = json.loads((folder / "card.json").read_text())
+    words = [str(folder) if w == "tworoom-small" else w for w in PLAN]
+    done = run(*words, "--card", "--json", "--controls", "random")
+    assert done.exit_code == 0, done.exception
+    after = json.loads((folder / "card.json").read_text())
+    entry = after["planning"].pop("fresh-25-50, native")
+    del before["planning"]["fresh-25-50, native"]
+    assert after == before
+    rate = json.loads(done.stdout)["planner"]["success"]
+    assert entry["arms"]["planner"]["success"] == rate
+    assert f"{rate['value']:.1%} [{rate['low']:.1%}" in (folder / "card.md").read_text()
+
+
+def test_the_shipped_card_states_planning_at_both_horizons_and_where_success_goes():
+    card = json.loads((shipped_folder() / "tworoom-small" / "card.json").read_text())
+    for name in ("fresh-25-50, native", "fresh-50-100, native"):
+        entry = card["planning"][name]
+        assert set(entry["arms"]) == {"planner", "random", "zero", "oracle"}
+        assert entry["episodes"] == 50 and entry["streams"] == 3
+        assert entry["command"].startswith("dreamcheck plan --model tworoom-small")
+    assert card["planning"]["fresh-50-100, explain"]["label"] == "offset 50 / budget 100"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -68,6 +70,12 @@ Speed = Annotated[
 ]
 
 
+Card = Annotated[
+    bool,
+    typer.Option("--card", help="Also write the result into the checkpoint's model card."),
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands of this file."""
     app.command()(plan)
@@ -102,6 +110,7 @@ def plan(
         bool, typer.Option("--audit", help="Only say what the data allow; no model is loaded.")
     ] = False,
     out: Out = None,
+    card: Card = False,
     speed: Speed = "exact",
     device: shared.Device = "cpu",
     threads: shared.Threads = None,
@@ -148,6 +157,11 @@ def plan(
             keep=None if out is None else out / GROUPS,
         )
     record = None if out is None else record_plan(out, result, model=model)
+    if card:
+        from dreamcheck.planning.card import plan_entry
+
+        name = f"{chosen.name}, {chosen.collision}"
+        _on_card(model, name, plan_entry(result.to_dict(), command=_command()))
     _finish(result, out, record, as_json)
 
 
@@ -176,6 +190,7 @@ def explain(
         Path | None, typer.Option("--figure", help="Write the figure here, as SVG.")
     ] = None,
     out: Out = None,
+    card: Card = False,
     speed: Speed = "exact",
     device: shared.Device = "cpu",
     threads: shared.Threads = None,
@@ -219,6 +234,11 @@ def explain(
         )
     if figure is not None:
         figure.write_text(explanation_figure(result, task=on), encoding="utf-8")
+    if card:
+        from dreamcheck.planning.card import explain_entry
+
+        entry = explain_entry(result.to_dict(), command=_command())
+        _on_card(model, f"{chosen.name}, explain", entry)
     record = None if out is None else record_explanation(out, result, model=model, task=on)
     _finish(result, out, record, as_json)
 
@@ -394,6 +414,22 @@ def _show_audit(report: Any, as_json: bool) -> None:
         return
     for line in report.lines():
         typer.echo(line)
+
+
+def _command() -> str:
+    """This command as it was typed, without what does not change its numbers."""
+    words = [w for w in sys.argv[1:] if w not in ("--card", "--json", "--quiet")]
+    return "dreamcheck " + " ".join(shlex.quote(w) for w in words)
+
+
+def _on_card(model: str, name: str, entry: dict[str, Any]) -> None:
+    from dreamcheck.models.registry import checkpoint_folder
+    from dreamcheck.planning.card import add_to_card
+
+    folder = checkpoint_folder(model)
+    if folder is None:
+        raise UsageError(f"--card: {model} is not a checkpoint folder, so it has no card.")
+    add_to_card(folder, name, entry)
 
 
 def _finish(result: Any, out: Path | None, record: Any, as_json: bool) -> None:
