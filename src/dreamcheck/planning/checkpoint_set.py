@@ -51,14 +51,10 @@ def measured_checkpoints(
     for name, (model, readout) in models.items():
         step = one_step_error(model, task, held, windows=windows, seed=short.seed)
 
-        def shown(done: int, total: int, what: str, name: str = name) -> None:
-            if progress is not None:
-                progress(done, total, f"{name}, {what}")
-
         both: list[Any] = [
             plan(
                 model, task, p, data=data, readout=readout, controls=("random",), speed=speed,
-                keep=keep, progress=shown,
+                keep=keep, progress=_named(progress, f"{name}, {p.label}"),
             )
             for p in (short, long)
         ]  # fmt: skip
@@ -77,3 +73,10 @@ def measured_checkpoints(
             )
         )
     return out
+
+
+def _named(progress: Progress | None, name: str) -> Progress | None:
+    """Progress whose stages say which checkpoint and horizon they belong to."""
+    if progress is None:
+        return None
+    return lambda done, total, what: progress(done, total, f"{name}, {what}")
