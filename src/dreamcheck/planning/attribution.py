@@ -35,7 +35,7 @@ from dreamcheck.planning.execution import Rows, Trajectories, run_control
 from dreamcheck.planning.groups import Kept, run_groups
 from dreamcheck.planning.objectives import GoalLatent, Objective
 from dreamcheck.planning.protocol import Protocol
-from dreamcheck.planning.results import ArmResult, Rate, Realised, arm_result
+from dreamcheck.planning.results import ArmResult, Rate, Realised, arm_result, rate
 from dreamcheck.planning.truth import SimulatorDynamics, TrueCost, TrueCostModelDynamics
 from dreamcheck.stats import bootstrap_interval, mcnemar_exact
 from dreamcheck.tasks.protocol import Task
@@ -467,6 +467,12 @@ def flip(before: ArmResult, after: ArmResult, swap: str, *, identity: str) -> Fl
     if len(gaps) > 1 and np.ptp(gaps) > 0:
         boot = bootstrap_interval(gaps, root_seed=0, identity=f"explain/{identity}")
         low, high = boot.low, boot.high
+    elif len(gaps) and not gaps.any():
+        # No episode flipped: a bootstrap would say "certainly nothing"; Wilson at 0/n says how
+        # many could have.
+        none = rate(gaps, streams=1)
+        assert none is not None
+        low, high = -none.high, none.high
     return Flip(
         swap, won, lost, float(gaps.mean()) if len(gaps) else 0.0, low, high,
         mcnemar_exact(won, lost),
