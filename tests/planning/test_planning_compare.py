@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dreamcheck.errors import EvidenceError, GuardRefused, UsageError
-from dreamcheck.planning.compare import bands, compare_arms, compare_recipes
 from dreamcheck.planning.design import matched_pairs, power
+from dreamcheck.planning.paired import bands, compare_arms, compare_recipes
 from dreamcheck.planning.protocol import load_protocol
 from dreamcheck.planning.registration import (
     OUTCOMES,

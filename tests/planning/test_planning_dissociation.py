@@ -6,8 +6,8 @@ import pytest
 from test_planning_compare import arm
 
 from dreamcheck.errors import UsageError
-from dreamcheck.planning.dissociation import Checkpoint, dissociation
 from dreamcheck.planning.figures import dissociation_figure
+from dreamcheck.planning.two_horizons import Checkpoint, dissociation
 
 
 class Evaluated:

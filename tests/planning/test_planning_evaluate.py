@@ -12,10 +12,10 @@ from toy_planning_model import SCALE, ToyModel, ToyReadout
 
 from dreamcheck.errors import Abstention, UsageError
 from dreamcheck.imagination.runner import Runner
+from dreamcheck.planning.admission import rule_of
 from dreamcheck.planning.control import Setup, _Context
 from dreamcheck.planning.evaluate import plan
 from dreamcheck.planning.execution import Execution, Rows
-from dreamcheck.planning.feasibility import rule_of
 from dreamcheck.planning.protocol import protocol_from
 from dreamcheck.planning.recorded import recorded
 from dreamcheck.planning.results import deviations, rate, same_cases

@@ -190,3 +190,16 @@ def test_explain_refuses_other_tasks_and_needs_the_protocols_own_cell():
         explain(ToyModel(), Other(), protocol_from(PROTOCOL, where="t"), readout=None)
     with pytest.raises(UsageError, match="protocol's own"):
         made(ToyModel(), cells=((True, False, False),))
+
+
+def test_where_nothing_flips_the_interval_is_not_a_point():
+    from dreamcheck.planning.attribution import flip
+    from dreamcheck.planning.results import Outcome, arm_result
+    from dreamcheck.stats import wilson_interval
+
+    outcomes = [
+        Outcome(str(i), i, 0, 50, 0, i < 5, False, 10, 80.0, 10.0, 5.0, False, 1) for i in range(20)
+    ]
+    same = flip(arm_result("a", outcomes), arm_result("b", outcomes), "cost", identity="t")
+    assert (same.won, same.lost, same.gain) == (0, 0, 0.0)
+    assert same.high == -same.low == pytest.approx(wilson_interval(0, 20).high)

@@ -9,9 +9,9 @@ import pytest
 
 from dreamcheck.data.episodes import ArrayEpisodes
 from dreamcheck.errors import UsageError
+from dreamcheck.planning.admission import feasibility
 from dreamcheck.planning.cases import eligible, seeded_draw, select, spans
 from dreamcheck.planning.evaluate import prepare
-from dreamcheck.planning.feasibility import feasibility
 from dreamcheck.planning.protocol import (
     load_protocol,
     preset_names,

@@ -236,3 +236,47 @@ def test_final_costs_agree_in_distribution_with_stable_worldmodel(name):
         )
         mine.append(float(((plan.actions[0] - target.numpy()) ** 2).sum()))
     assert ks_2samp(mine, reference).pvalue > 0.01
+
+
+def rough(candidates):
+    """Many local minima, so that where a start lies decides where it ends."""
+    target = TARGETS[0] * 1.5
+    waves = (1 - torch.cos(4 * (candidates - target))).sum(dim=(2, 3))
+    return (candidates - target).pow(2).sum(dim=(2, 3)) + waves
+
+
+@pytest.mark.swm
+@pytest.mark.parametrize("starts", [1, 20])
+def test_the_gradient_solver_ends_where_stable_worldmodels_does(starts):
+    pytest.importorskip("stable_worldmodel", reason="needs the [swm] extra")
+    import gymnasium as gym
+    from scipy.stats import ks_2samp
+    from stable_worldmodel.policy import PlanConfig
+    from stable_worldmodel.solver.gd import GradientSolver
+
+    class Model:
+        def get_cost(self, info, candidates):
+            return rough(candidates)
+
+    ours = make_solver("gradient", num_starts=starts, steps=15)
+    box = gym.spaces.Box(-1.0, 1.0, (1, WIDTH), np.float32)
+    config = PlanConfig(horizon=HORIZON, receding_horizon=HORIZON, action_block=1)
+    reference, mine, plans = [], [], []
+    for seed in range(1 if starts == 1 else 60):
+        other = GradientSolver(
+            model=Model(), n_steps=15, num_samples=starts, seed=seed,
+            optimizer_cls=torch.optim.AdamW, optimizer_kwargs={"lr": 0.1},
+        )  # fmt: skip
+        other.configure(action_space=box, n_envs=1, config=config)
+        made = other.solve({"x": torch.zeros(1, 1)})["actions"]
+        plan = ours.solve(
+            rough, rows=1, horizon=HORIZON, width=WIDTH, noise=EpisodeNoise(seed, ["x"]), bounds=BOX
+        )
+        reference.append(float(rough(made[:, None])))
+        mine.append(float(rough(torch.from_numpy(plan.actions)[:, None])))
+        plans.append((plan.actions, made.numpy()))
+    if starts == 1:
+        # From zero nothing is random: the plans themselves agree.
+        np.testing.assert_allclose(*plans[0], atol=1e-6)
+        return
+    assert np.ptp(reference) > 0.1 and ks_2samp(mine, reference).pvalue > 0.01

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,15 +19,23 @@ import numpy as np
 from dreamcheck.data.episodes import Episodes
 from dreamcheck.errors import Abstention, UsageError
 from dreamcheck.models.protocol import Readout, WorldModel
+from dreamcheck.planning.admission import rule_of
 from dreamcheck.planning.atlas import LatentAtlas, build_atlas
 from dreamcheck.planning.cases import Case
-from dreamcheck.planning.control import Arm, ModelCosts, Progress, run_planner
-from dreamcheck.planning.evaluate import count_illegal, outcomes_of, prepare, setup_of
+from dreamcheck.planning.control import Arm, ModelCosts, Progress
+from dreamcheck.planning.evaluate import (
+    count_illegal,
+    inputs_of,
+    outcomes_of,
+    prepare,
+    realised_of,
+    setup_of,
+)
 from dreamcheck.planning.execution import Rows, Trajectories, run_control
-from dreamcheck.planning.feasibility import rule_of
+from dreamcheck.planning.groups import Kept, run_groups
 from dreamcheck.planning.objectives import GoalLatent, Objective
 from dreamcheck.planning.protocol import Protocol
-from dreamcheck.planning.results import ArmResult, Rate, arm_result
+from dreamcheck.planning.results import ArmResult, Rate, Realised, arm_result, rate
 from dreamcheck.planning.truth import SimulatorDynamics, TrueCost, TrueCostModelDynamics
 from dreamcheck.stats import bootstrap_interval, mcnemar_exact
 from dreamcheck.tasks.protocol import Task
@@ -110,6 +119,29 @@ class Film:
     imagined_cost: tuple[tuple[int, np.ndarray], ...]
     success_radius: float
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, paths and costs included."""
+        return {
+            "case": self.case.id,
+            "swap": self.swap,
+            "start": list(self.case.start_state),
+            "goal": list(self.case.goal_state),
+            "start_distance": float(np.hypot(*(self.executed[0] - self._goal))),
+            "end_executed": float(np.hypot(*(self.executed[-1] - self._goal))),
+            "end_swapped": float(np.hypot(*(self.swapped[-1] - self._goal))),
+            "executed": self.executed.tolist(),
+            "swapped": self.swapped.tolist(),
+            "imagined": [[s, p.tolist()] for s, p in self.imagined],
+            "executed_cost": self.executed_cost.tolist(),
+            "swapped_cost": self.swapped_cost.tolist(),
+            "imagined_cost": [[s, c.tolist()] for s, c in self.imagined_cost],
+            "success_radius": self.success_radius,
+        }
+
+    @property
+    def _goal(self) -> np.ndarray:
+        return np.asarray(self.case.goal_state[:2])
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -142,7 +174,9 @@ class Explanation:
     fixed_by: Mapping[str, tuple[str, ...]]
     atlas_spacing: float | None
     atlas_error: float | None
+    readout: str | None
     readout_mae: tuple[float, ...] | None
+    realised: Realised
     stamps: tuple[str, ...] = ()
     film: Film | None = field(default=None, repr=False)
     trajectories: Mapping[str, Trajectories] = field(default_factory=dict, repr=False)
@@ -171,7 +205,7 @@ class Explanation:
         return f"{start}; replacing {part} alone wins back {best.won} and loses {best.lost}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; trajectories and the film's arrays left out."""
+        """Plain values; trajectories left out."""
         return {
             "label": self.label,
             "model": self.model,
@@ -194,7 +228,10 @@ class Explanation:
             "fixed_by": {k: list(v) for k, v in self.fixed_by.items()},
             "atlas_spacing": self.atlas_spacing,
             "atlas_error": self.atlas_error,
+            "readout": self.readout,
             "readout_mae": None if self.readout_mae is None else list(self.readout_mae),
+            "realised": self.realised.to_dict(),
+            "film": None if self.film is None else self.film.to_dict(),
             "stamps": list(self.stamps),
         }
 
@@ -234,7 +271,9 @@ def explain(
     streams: int = 1,
     cells: Sequence[Cell] = ALL_CELLS,
     stamps: Sequence[str] = (),
+    speed: str = "exact",
     progress: Progress | None = None,
+    keep: str | Path | None = None,
 ) -> Explanation:
     """The factorial on TwoRoom.
 
@@ -248,6 +287,8 @@ def explain(
         true_cost: "path", the way through the door, or "straight".
         streams: planner streams per episode; with several, flips are of case means over 1/2.
         cells: which of the eight to run; ``WATERFALL_CELLS`` leaves the two dearest out.
+        speed: of the cells with model cost and model dynamics, as in ``plan``.
+        keep: folder for finished groups of episodes, as in ``plan``.
 
     Raises:
         Abstention: another task than TwoRoom.
@@ -261,7 +302,7 @@ def explain(
     if PROTOCOL not in cells:
         raise UsageError("cells must contain the protocol's own (False, False, False).")
     protocol = protocol.replace(streams=streams, rng_mode="per_episode")
-    task, criteria, held, _, selection = prepare(
+    task, criteria, held, report, selection = prepare(
         protocol, task, data=data, history=model.history_max
     )
     rule = rule_of(protocol, criteria)
@@ -281,6 +322,10 @@ def explain(
             )
         except Abstention as e:
             missing["latent atlas"] = str(e)
+    kept = None
+    if keep is not None:
+        more = {"explain": true_cost, "factor": search_factor}
+        kept = Kept.at(keep, {**inputs_of(setup, selection, score, speed), **more})
     solver = protocol.solver.build()
     larger = _larger(protocol, search_factor)
     arms: dict[Cell, Arm] = {}
@@ -288,13 +333,17 @@ def explain(
     for cell in cells:
         name = cell_name(cell)
         try:
-            maker = _maker(cell, setup.space, model, score, readout, atlas, task, true_cost)
-            arms[cell] = run_planner(
+            maker = _maker(
+                cell, setup.space, model, score, readout, atlas, task, true_cost, speed,
+                int(solver.settings.get("num_elites", 1)),
+            )  # fmt: skip
+            arms[cell] = run_groups(
                 setup,
                 maker,
                 larger if cell[2] else solver,
                 log=ModelCosts(model, score, setup.space) if cell == PROTOCOL else None,
                 what=name,
+                kept=kept,
             )
             trajectories[name] = arms[cell].trajectories
         except Abstention as e:
@@ -334,7 +383,9 @@ def explain(
         fixed_by=fixed,
         atlas_spacing=None if atlas is None else atlas.spacing,
         atlas_error=None if atlas is None else atlas.error,
+        readout=None if readout is None else readout.identity,
         readout_mae=None if readout is None else tuple(np.asarray(readout.heldout_mae).tolist()),
+        realised=realised_of(setup, selection, held, score, solver, criteria, rule, report, speed),
         stamps=tuple(stamps),
         film=_film(fixed, arms, rows, atlas, rule.parts[0].tolerance),
         trajectories=trajectories,
@@ -350,6 +401,8 @@ def _maker(
     atlas: LatentAtlas | None,
     task: Task,
     kind: TrueCost,
+    speed: str,
+    num_elites: int,
 ) -> Any:
     true, simulator, _ = cell
     if simulator:
@@ -359,7 +412,7 @@ def _maker(
             raise Abstention("the latent atlas could not be built")
         return SimulatorDynamics(task, space, atlas=atlas, objective=score)
     if not true:
-        return ModelCosts(model, score, space)
+        return ModelCosts(model, score, space, path=speed, num_elites=num_elites)
     if readout is None:
         raise Abstention(
             "no readout was given: imagined latents have no state to take the true cost of"
@@ -414,6 +467,12 @@ def flip(before: ArmResult, after: ArmResult, swap: str, *, identity: str) -> Fl
     if len(gaps) > 1 and np.ptp(gaps) > 0:
         boot = bootstrap_interval(gaps, root_seed=0, identity=f"explain/{identity}")
         low, high = boot.low, boot.high
+    elif len(gaps) and not gaps.any():
+        # No episode flipped: a bootstrap would say "certainly nothing"; Wilson at 0/n says how
+        # many could have.
+        none = rate(gaps, streams=1)
+        assert none is not None
+        low, high = -none.high, none.high
     return Flip(
         swap, won, lost, float(gaps.mean()) if len(gaps) else 0.0, low, high,
         mcnemar_exact(won, lost),

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
+from dreamcheck import __version__
 from dreamcheck.data.episodes import Episodes
 from dreamcheck.errors import Abstention, UsageError
 from dreamcheck.imagination.runner import Runner
 from dreamcheck.models.protocol import Readout, WorldModel
+from dreamcheck.planning.admission import Feasibility, audit, rule_of
 from dreamcheck.planning.cases import Selection
 from dreamcheck.planning.control import (
     Arm,
@@ -21,8 +24,8 @@ from dreamcheck.planning.control import (
     run_planner,
 )
 from dreamcheck.planning.execution import Rows, Trajectories, run_control
-from dreamcheck.planning.feasibility import Feasibility, audit, rule_of
-from dreamcheck.planning.objectives import GoalLatent, Objective
+from dreamcheck.planning.groups import Kept, run_groups
+from dreamcheck.planning.objectives import GoalLatent, Objective, objective_identity
 from dreamcheck.planning.protocol import Protocol
 from dreamcheck.planning.recorded import Recorded, fresh_episodes, recorded
 from dreamcheck.planning.results import (
@@ -34,7 +37,6 @@ from dreamcheck.planning.results import (
     optimism_of,
 )
 from dreamcheck.planning.routes import illegal_steps, with_collision
-from dreamcheck.planning.screening import ScreeningReport
 from dreamcheck.planning.space import PlannerSpace
 from dreamcheck.tasks.criteria import SuccessRule, TaskCriteria, load_criteria
 from dreamcheck.tasks.protocol import Column, Task
@@ -94,6 +96,7 @@ def plan(
     log: bool = True,
     stamps: Sequence[str] = (),
     progress: Progress | None = None,
+    keep: str | Path | None = None,
 ) -> Evaluation:
     """Planning success of one checkpoint under one protocol, with its controls.
 
@@ -110,6 +113,8 @@ def plan(
         speed: "exact", "generic" (step by step), or "screened" (checked bfloat16).
         log: per replan, compare imagined with realised outcomes (optimism).
         stamps: failed guards that were overridden; written into the result (law 2).
+        keep: folder for finished groups of episodes: stopped at any point, the same call goes on
+            from there.
 
     Raises:
         UsageError: protocol, data, goals or actions that cannot be used, with the field's name.
@@ -133,20 +138,21 @@ def plan(
     rows = Rows.of(selection.cases, protocol.streams)
     setup = setup_of(loaded, task, protocol, rule, held, rows, readout=readout, progress=progress)
     solver = protocol.solver.build()
-    report_fast = ScreeningReport()
     costs = ModelCosts(
         loaded,
         score,
         setup.space,
         path=speed,
         num_elites=int(solver.settings.get("num_elites", 1)),
-        report=report_fast,
     )
     logged = replace(costs, path="exact") if log else None
     if protocol.rng_mode == "shared":
         arm = _one_by_one(setup, costs, solver, logged)
     else:
-        arm = run_planner(setup, costs, solver, log=logged, what="planner")
+        kept = None
+        if keep is not None:
+            kept = Kept.at(keep, {**inputs_of(setup, selection, score, speed), "log": log})
+        arm = run_groups(setup, costs, solver, log=logged, what="planner", kept=kept)
     trajectories = {"planner": arm.trajectories}
     missing: dict[str, str] = {}
     for name in controls:
@@ -161,7 +167,7 @@ def plan(
     results = _results(trajectories, selection, protocol, rule, held.columns, task, arm)
     pooled = [r.out_of_range for r in arm.replans]
     return Evaluation(
-        realised=_realised(setup, selection, held, score, solver, criteria, rule, report, speed),
+        realised=realised_of(setup, selection, held, score, solver, criteria, rule, report, speed),
         feasibility=report,
         planner=results.pop("planner"),
         controls=results,
@@ -170,13 +176,32 @@ def plan(
         near_tie_replans=sum(r.near_ties > 0 for r in arm.replans),
         out_of_range_share=float(np.mean(pooled)),
         plan_out_of_range_share=float(np.mean([r.plan_out_of_range for r in arm.replans])),
-        screening=report_fast.to_dict() if speed == "screened" else None,
+        screening=(
+            arm.screening.to_dict() if speed == "screened" and arm.screening is not None else None
+        ),
         unit=rule.parts[0].unit,
         stamps=tuple(stamps),
         selection=selection,
         replans=arm.replans,
         trajectories=trajectories,
     )
+
+
+def inputs_of(setup: Setup, selection: Selection, score: Objective, speed: str) -> dict[str, Any]:
+    """Everything an arm's outcomes depend on, for the name of the folder they are kept in."""
+    return {
+        "dreamcheck": __version__,
+        "protocol": setup.protocol.digest,
+        "cases": selection.list_digest,
+        "model": setup.model.identity,
+        "conventions": setup.model.conventions.digest,
+        "objective": objective_identity(score, setup.model),
+        "readout": None if setup.readout is None else setup.readout.identity,
+        "rule": setup.rule.digest,
+        "task": setup.task.version,
+        "numerics": setup.runner.profile,
+        "speed": speed,
+    }
 
 
 def setup_of(
@@ -328,7 +353,7 @@ def _one_by_one(setup: Setup, costs: ModelCosts, solver: Any, log: ModelCosts | 
     return Arm(joined, replans, np.concatenate([a.num_replans for a in arms]))
 
 
-def _realised(
+def realised_of(
     setup: Setup,
     selection: Selection,
     held: Recorded,
@@ -339,6 +364,7 @@ def _realised(
     report: Feasibility,
     speed: str,
 ) -> Realised:
+    """The protocol as it came about."""
     p = setup.protocol
     gaps = [c.gap for c in selection.cases if c.gap is not None]
     notes = [f"{flag}: {why}" for flag, why in zip(report.flags, report.reasons, strict=True)]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dreamcheck.planning.attribution import Explanation, Film
-from dreamcheck.planning.dissociation import Dissociation
+from dreamcheck.planning.two_horizons import Dissociation
 
 INK, FAINT, GRID = "#22303c", "#7b8794", "#dfe4e8"
 LOST, WON, SKY, SAND = "#c8553d", "#2a7f62", "#2f6690", "#e9c46a"

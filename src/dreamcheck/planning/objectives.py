@@ -9,6 +9,7 @@ An objective with ``terminal = True`` reads the last latent only, and can be ask
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, runtime_checkable
@@ -250,6 +251,31 @@ class Weighted:
         for weight, objective in self.terms:
             total = total + weight * objective(latents, goal, actions)
         return total
+
+
+def imported_objective(name: str) -> Objective:
+    """An objective of the user's own: ``package.module:name``, a callable or a factory of one.
+
+    Raises:
+        UsageError: not of that form, not importable, or not an objective.
+    """
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise UsageError(
+            f"objective {name!r} is neither goal-latent, decoded-state nor package.module:name."
+        )
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as e:
+        raise UsageError(f"objective {name!r} cannot be imported: {e}.") from e
+    if isinstance(found, type) or (callable(found) and not hasattr(found, "name")):
+        found = found()
+    if not callable(found) or not hasattr(found, "name") or not hasattr(found, "unit"):
+        raise UsageError(
+            f"objective {name!r} gives {type(found).__name__}: an objective has a name, a unit and "
+            "__call__(latents, goal, actions) -> costs [B, K]."
+        )
+    return found
 
 
 def objective_identity(objective: Objective, model: WorldModel) -> str:

@@ -6,7 +6,7 @@ Source: spec/protocol.md section 2.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -225,6 +225,49 @@ def load_protocol(name: str | Path) -> Protocol:
     raise UsageError(
         f"protocol {str(name)!r} is neither a preset ({', '.join(preset_names())}) nor a TOML file."
     )
+
+
+def protocol_text(name: str | Path) -> str:
+    """A protocol's TOML as it is written, comments included.
+
+    Raises:
+        UsageError: neither a preset nor a readable file.
+    """
+    name = ALIASES.get(str(name), name)
+    if isinstance(name, str) and name in preset_names():
+        folder = resources.files("dreamcheck.planning") / "presets"
+        return (folder / f"{name}.toml").read_text(encoding="utf-8")
+    read_protocol(name)
+    return Path(name).read_text(encoding="utf-8")
+
+
+def changed(protocol: Protocol, changes: Sequence[str]) -> Protocol:
+    """The protocol with fields set from texts such as "collision=swept", "solver.iterations=10".
+
+    A value is read as TOML where it is TOML, else as text.
+
+    Raises:
+        UsageError: a change without "=", an unknown field, or a value out of range, named.
+    """
+    if not changes:
+        return protocol
+    values = protocol.model_dump()
+    for change in changes:
+        path, equals, text = change.partition("=")
+        if not equals or not path.strip():
+            raise UsageError(f"--set {change!r} is not FIELD=VALUE, e.g. collision=swept.")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text
+        parts = path.strip().split(".")
+        place = values
+        for part in parts[:-1]:
+            place = place.get(part) if isinstance(place, dict) else None  # type: ignore[assignment]
+            if not isinstance(place, dict):
+                raise UsageError(f"--set {change!r}: the protocol has no table {part!r}.")
+        place[parts[-1]] = value
+    return protocol_from(values, where="--set " + ", ".join(changes))
 
 
 def _parse(text: str, where: str) -> dict[str, Any]:

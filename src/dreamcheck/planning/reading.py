@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dreamcheck.errors import UsageError
+from dreamcheck.planning.admission import Feasibility
 from dreamcheck.planning.control import Replan
-from dreamcheck.planning.feasibility import Feasibility
 from dreamcheck.planning.results import (
     ArmResult,
     Evaluation,

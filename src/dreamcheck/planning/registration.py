@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -99,6 +100,26 @@ def register(
         sealed_at=sealed_at,
         seal=digest(body),
     )
+
+
+def read_rules(path: str | Path) -> dict[str, str]:
+    """Decision rules from a TOML file with one text per outcome of OUTCOMES.
+
+    Raises:
+        UsageError: unreadable, no TOML, or a rule that is no text.
+    """
+    try:
+        values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as e:
+        raise UsageError(f"the rules {path} cannot be read: {e.strerror}.") from e
+    except tomllib.TOMLDecodeError as e:
+        raise UsageError(f"{path} is not TOML: {e}.") from e
+    for name, rule in values.items():
+        if not isinstance(rule, str) or not rule.strip():
+            raise UsageError(
+                f"{path}: {name} = {rule!r} is no text; say what the outcome licenses."
+            )
+    return values
 
 
 def read_registration(path: str | Path) -> Registration:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from dreamcheck.errors import UsageError
+from dreamcheck.planning.admission import Feasibility
 from dreamcheck.planning.cases import Selection
 from dreamcheck.planning.control import Replan
 from dreamcheck.planning.execution import Trajectories
-from dreamcheck.planning.feasibility import Feasibility
 from dreamcheck.stats import normal_quantile
 
 FAST_SUCCESS_STEPS = 5

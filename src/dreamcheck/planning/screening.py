@@ -7,6 +7,7 @@ more than half qualify, all are: the mode then costs more than the exact one, an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +34,15 @@ class ScreeningReport:
     rescored: list[float] = field(default_factory=list)
     margins: list[float] = field(default_factory=list)
     fallbacks: int = 0
+
+    @classmethod
+    def merged(cls, reports: Sequence[ScreeningReport]) -> ScreeningReport:
+        """Reports of consecutive groups of episodes as one."""
+        return cls(
+            rescored=[x for r in reports for x in r.rescored],
+            margins=[x for r in reports for x in r.margins],
+            fallbacks=sum(r.fallbacks for r in reports),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Means and counts."""

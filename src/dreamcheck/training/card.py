@@ -154,6 +154,7 @@ def card_text(card: Mapping[str, Any]) -> str:
         f"{card['latent']['effective_rank']:.1f}, mean deviation "
         f"{card['latent']['mean_deviation']:.2f}.",
         "",
+        *_planning(card.get("planning", {})),
         "## Limits",
         "",
         "Trained on one fixed layout and speed: doors, walls, colours, radii and speeds were never "
@@ -161,6 +162,73 @@ def card_text(card: Mapping[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _planning(entries: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Planning success and its explanation; written by `dreamcheck plan` and `explain`."""
+    plans = [e for e in entries.values() if e["kind"] == "plan"]
+    out = []
+    if plans:
+        out += [
+            "## Planning",
+            "",
+            "Success on episodes generated for the evaluation, which no training saw; Wilson 95 % "
+            "intervals over episodes, planner streams averaged inside an episode, starts already "
+            "at the goal left out. Optimism: how much farther from the goal chosen plans end than "
+            "imagined, beyond what random plans do.",
+            "",
+            "| protocol | collision | streams | planner | random | zero action | oracle | planner, "
+            "legal routes only | optimism |",
+            "|---|---|---|---|---|---|---|---|---|",
+        ]
+        for e in plans:
+            arms = e["arms"]
+            optimism = "–"
+            if e["optimism"] is not None:
+                optimism = f"{e['optimism']:.1f} ± {e['optimism_se']:.1f} {e['unit']}"
+            out.append(
+                f"| {e['label']} | {e['collision']} | {e['streams']} | "
+                + " | ".join(
+                    _rate(arms.get(a, {}).get("success"))
+                    for a in ("planner", "random", "zero", "oracle")
+                )
+                + f" | {_rate(arms['planner']['legal_success'])} | {optimism} |"
+            )
+        out += ["", *(f"    {e['command']}" for e in plans), ""]
+    for e in entries.values():
+        if e["kind"] != "explain":
+            continue
+        out += [
+            f"### Where the success goes, {e['label']}",
+            "",
+            f"{e['episodes']} episodes ({e['already_solved']} already solved), {e['streams']} "
+            f"planner stream(s), larger search with {e['search_factor']} times the samples.",
+            "",
+            "| planner | goals reached |",
+            "|---|---|",
+            *(f"| {name} | {_rate(r)} |" for name, r in e["cells"].items()),
+            *(f"| control: {name} | {_rate(r)} |" for name, r in e["controls"].items()),
+            "",
+            "| replaced alone | won / lost | gain | McNemar p |",
+            "|---|---|---|---|",
+            *(
+                f"| {s['swap']} | +{s['won']} / −{s['lost']} | {s['gain']:+.1%} [{s['low']:+.1%}, "
+                f"{s['high']:+.1%}] | {s['p']:.3g} |"
+                for s in e["swaps"]
+            ),
+            "",
+            "Failed episodes: " + ", ".join(f"{n} {k}" for k, n in e["failed"].items()) + ".",
+            "",
+            f"    {e['command']}",
+            "",
+        ]
+    return out
+
+
+def _rate(rate: Mapping[str, Any] | None) -> str:
+    if rate is None:
+        return "–"
+    return f"{rate['value']:.1%} [{rate['low']:.1%}, {rate['high']:.1%}] of {rate['num_cases']}"
 
 
 def _refinement(refinement: Mapping[str, Any]) -> list[str]:

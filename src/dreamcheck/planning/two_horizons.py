@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats as sps
 
 from dreamcheck.errors import UsageError
-from dreamcheck.planning.compare import compare_arms
+from dreamcheck.planning.paired import compare_arms
 from dreamcheck.planning.results import Evaluation, same_cases
 
 

@@ -60,6 +60,28 @@ class Feasibility:
         """Plain values."""
         return asdict(self)
 
+    def lines(self) -> tuple[str, ...]:
+        """The audit for a console."""
+        out = [
+            f"{self.protocol}: {self.label}",
+            f"  {self.num_eligible} of {self.num_episodes} episodes are eligible, with "
+            f"{self.total_legal_starts} legal starts",
+        ]
+        if self.num_cases is not None and self.distance_median is not None:
+            out.append(
+                f"  {self.num_cases} chosen, {self.trivial} already solved; start to goal "
+                f"{self.distance_min:.1f} / {self.distance_median:.1f} / {self.distance_max:.1f} "
+                f"{self.unit} (least, median, most)"
+            )
+        if self.solved_share is not None:
+            out.append(
+                f"  the data policy solved {self.solved_share:.1%} of all and "
+                f"{self.eligible_solved_share:.1%} of the eligible episodes"
+            )
+        for flag, why in zip(self.flags, self.reasons, strict=True):
+            out.append(f"  {flag}: {why}")
+        return tuple(out)
+
 
 def feasibility(
     protocol: Protocol,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dreamcheck.errors import UsageError
-from dreamcheck.planning.results import ArmResult, Evaluation, Rate, same_cases
+from dreamcheck.planning.results import ArmResult, Evaluation, Rate, rate_text, same_cases
 from dreamcheck.stats import (
     NotTestable,
     bootstrap_interval,
@@ -77,6 +77,31 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
         return asdict(self)
+
+    def lines(self) -> tuple[str, ...]:
+        """The comparison for a console."""
+        out = [
+            f"{self.label}, {self.num_cases} episodes, {self.num_streams} planner stream(s)",
+            f"  {self.a}: {rate_text(self.rate_a)}",
+            f"  {self.b}: {rate_text(self.rate_b)}",
+            f"  difference {self.difference:+.1%} [{self.low:+.1%}, {self.high:+.1%}] "
+            f"({self.kind}); {self.test}, p = {self.p:.3g}",
+        ]
+        if self.a_only is not None:
+            out.append(f"  solved by {self.a} only: {self.a_only}, by {self.b} only: {self.b_only}")
+        failed = self.nested
+        out.append(
+            f"  failed by both: {len(failed.shared)}, by {self.a} only: {len(failed.only_a)}, by "
+            f"{self.b} only: {len(failed.only_b)}"
+        )
+        for inner, outer, holds in (
+            (self.a, self.b, failed.a_in_b),
+            (self.b, self.a, failed.b_in_a),
+        ):
+            if holds:
+                out.append(f"  every failure of {inner} is one of {outer} too")
+        out += [f"  {w}" for w in self.warnings]
+        return (*out, self.verdict)
 
 
 def compare(a: Evaluation, b: Evaluation, *, name_a: str = "a", name_b: str = "b") -> Comparison:
@@ -215,6 +240,21 @@ class RecipeComparison:
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
         return asdict(self)
+
+    def lines(self) -> tuple[str, ...]:
+        """The comparison for a console."""
+
+        def rates(values: tuple[float, ...]) -> str:
+            return ", ".join(f"{v:.1%}" for v in values)
+
+        return (
+            f"{self.label}; the unit is the training run",
+            f"  {self.a}: {rates(self.run_rates_a)}",
+            f"  {self.b}: {rates(self.run_rates_b)}",
+            f"  difference {self.difference:+.1%}; exact permutation p = {self.p:.3g} (smallest "
+            f"possible {self.smallest_p:.3g})",
+            self.verdict,
+        )
 
 
 def compare_recipes(
