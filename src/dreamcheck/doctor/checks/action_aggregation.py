@@ -20,7 +20,7 @@ class ActionAggregation:
     name = "action_aggregation"
     title = "A block's summed actions explain its displacement"
     group = "data"
-    needs = ("state", "task")
+    needs: tuple[str, ...] = ("state", "task")
 
     def examine(self, subject: Subject) -> Finding:
         """Median error of the summed-action rule over the median block displacement."""

@@ -18,7 +18,7 @@ class ActionUnits:
     name = "action_units"
     title = "Recorded actions are in the environment's units"
     group = "data"
-    needs = ("episodes", "task")
+    needs: tuple[str, ...] = ("episodes", "task")
 
     def examine(self, subject: Subject) -> Finding:
         """The larger relative error of the gain; share outside the box beside it."""

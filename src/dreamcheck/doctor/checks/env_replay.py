@@ -21,7 +21,7 @@ class EnvReplay:
     name = "env_replay"
     title = "The simulator reproduces the recording"
     group = "environment"
-    needs = ("state", "restartable")
+    needs: tuple[str, ...] = ("state", "restartable")
 
     def examine(self, subject: Subject) -> Finding:
         """Replay error in steps' worth of motion, its first divergence, and the render error."""

@@ -20,7 +20,7 @@ class FrameskipData:
     name = "frameskip_data"
     title = "One recorded row is one environment step"
     group = "data"
-    needs = ("state", "restartable")
+    needs: tuple[str, ...] = ("state", "restartable")
 
     def examine(self, subject: Subject) -> Finding:
         """The number of held steps that fits best, and the share of rows that did not move."""

@@ -19,14 +19,16 @@ class HistoryLeak:
     explain.
 
     A policy that starts at frame t of a recorded episode knows frames up to t and the action before
-    it, never the action that leaves t. Both actions are regressed on state, goal direction and
-    previous action, and the residuals' agreement is held against permutations.
+    it, never the action that leaves t. Both actions are regressed on state, goal and its direction,
+    and on the recorded actions just before and after: two policies with the same habits agree with
+    those as well, a leak agrees with the one row. The residuals' agreement is held against
+    permutations.
     """
 
     name = "history_leak"
     title = "The policy does not know the recorded action"
     group = "results"
-    needs = ("results", "state")
+    needs: tuple[str, ...] = ("results", "state")
 
     def examine(self, subject: Subject) -> Finding:
         """Partial correlation of the two first actions, its p, and the share of exact copies."""
@@ -56,7 +58,7 @@ class HistoryLeak:
             threshold=threshold,
             evidence=[
                 f"{n} first actions against the recorded action of the same row, state, goal and "
-                f"previous action held fixed: {r:.3f}"
+                f"the recorded actions beside it held fixed: {r:.3f}"
             ],
             fix="begin an evaluation with the previous action (zero at a reset), never with the "
             "action stored in the start row" if bad else "",
@@ -73,14 +75,15 @@ class HistoryLeak:
             if row.action is None or row.start is None or row.situation in seen:
                 continue
             e, t = int(row.episode), row.start
-            if not 0 <= e < len(data.lengths) or t >= int(data.lengths[e]) - 1:
+            if not 0 <= e < len(data.lengths) or t + 3 >= int(data.lengths[e]):
                 continue
             seen.add(row.situation)
             state = np.asarray(data.state(e), np.float64)
             actions = np.asarray(data.actions(e), np.float64)
             goal = state[min(t + (row.gap or len(state)), len(state) - 1)]
             before = actions[t - 1] if t > 0 else np.zeros(actions.shape[1])
-            if not np.isfinite(np.concatenate([actions[t], before])).all():
+            beside = np.concatenate([before, actions[t + 1], actions[t + 2]])
+            if not np.isfinite(np.concatenate([actions[t], beside])).all():
                 continue
             if len(row.action) != actions.shape[1]:
                 raise Abstention(
@@ -91,7 +94,7 @@ class HistoryLeak:
             way = way / max(float(np.linalg.norm(way)), 1e-9)
             played.append(row.action)
             recorded.append(actions[t])
-            known.append(np.concatenate([state[t], goal, way, before]))
+            known.append(np.concatenate([state[t], goal, way, beside]))
         if len(played) < LEAST:
             raise Abstention(
                 f"{len(played)} results name a recorded start and their first action (`action`); "

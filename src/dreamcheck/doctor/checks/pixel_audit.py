@@ -37,7 +37,7 @@ class PixelAudit:
     name = "pixel_audit"
     title = "Recorded frames are upright, RGB and alive"
     group = "data"
-    needs = ("frames",)
+    needs: tuple[str, ...] = ("frames",)
 
     def examine(self, subject: Subject) -> Finding:
         """Mean absolute error of the recorded convention minus that of the best other one."""

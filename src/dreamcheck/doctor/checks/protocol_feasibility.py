@@ -15,7 +15,7 @@ class ProtocolFeasibility:
     name = "protocol_feasibility"
     title = "The protocol can be followed on these data"
     group = "protocol"
-    needs = ("protocol", "episodes")
+    needs: tuple[str, ...] = ("protocol", "episodes")
 
     def examine(self, subject: Subject) -> Finding:
         """Share of episodes that are eligible, with the audit's flags."""

@@ -18,7 +18,7 @@ class ResetRoundTrip:
     name = "reset_round_trip"
     title = "Set states come back, goal pictures show the goal"
     group = "environment"
-    needs = ("restartable",)
+    needs: tuple[str, ...] = ("restartable",)
 
     def examine(self, subject: Subject) -> Finding:
         """Largest read-back error over the column's spread; render error of the goal picture."""
@@ -43,7 +43,7 @@ class ResetRoundTrip:
             evidence.append(
                 f"{names[c]}: set {wanted[0, c]:.4g}, read {got[0, c]:.4g} {task.columns[c].unit}"
             )
-            order = _order(wanted / spread, got / spread)
+            order = _order(wanted, got, tolerance=limit.value * float(spread.min()))
             if order is not None:
                 said = [names[i] for i in order]
                 evidence.append(f"the columns come back as {', '.join(said)}")
@@ -98,11 +98,11 @@ class ResetRoundTrip:
         return float(np.abs(shown["pixels"].astype(float) - drawn).mean())
 
 
-def _order(wanted: np.ndarray, got: np.ndarray) -> list[int] | None:
+def _order(wanted: np.ndarray, got: np.ndarray, *, tolerance: float) -> list[int] | None:
     """Which column of ``wanted`` each column of ``got`` holds, if it is another order."""
     apart = np.abs(got[:, :, None] - wanted[:, None, :]).max(axis=0)  # [got, wanted]
     best = apart.argmin(axis=1)
-    fits = apart[np.arange(len(best)), best].max() < 1e-3
+    fits = apart[np.arange(len(best)), best].max() <= tolerance
     swapped = sorted(best.tolist()) == list(range(len(best))) and best.tolist() != sorted(best)
     return best.tolist() if fits and swapped else None
 

@@ -27,11 +27,13 @@ def room() -> Task:
 
 
 @lru_cache(maxsize=16)
-def walks(seed: int, *, episodes: int = 20, length: int = 61) -> ArrayEpisodes:
-    """Exploratory episodes, states only, with the terminated flag."""
+def walks(
+    seed: int, *, episodes: int = 20, length: int = 61, policy: Any = "exploratory"
+) -> ArrayEpisodes:
+    """Episodes of a policy, states only, with the terminated flag."""
     made = fresh_episodes(
         room(),
-        FreshPolicy(policy="exploratory", num_episodes=episodes, length=length),
+        FreshPolicy(policy=policy, num_episodes=episodes, length=length),
         seed=seed,
     )
     return cast(ArrayEpisodes, made.episodes)
