@@ -124,3 +124,17 @@ def table(
         for i in range(episodes)
     ]
     return ResultSet(tuple(rows))
+
+
+def habits(base: Base) -> list[Case]:
+    """Sound data of two other behaviour policies: random, and goal-seeking through the door."""
+
+    def build(policy: str) -> Subject:
+        data = walks(seed_of(base), episodes=30, policy=policy)
+        train = walks(seed_of(base) + 5000, episodes=30, policy=policy)
+        return Subject(task=room(), episodes=data, train=train, seed=seed_of(base))
+
+    return [
+        Case(f"sound-{p}", 0.0, False, lambda p=p: build(p))  # type: ignore[misc]
+        for p in ("random", "goal-seeking")
+    ]
