@@ -1,55 +1,66 @@
-"""Does an action move the frame it is recorded with, or the one beside it?"""
+"""Is every action stored in the row it leaves?"""
 
 from __future__ import annotations
 
+import numpy as np
+
 from dreamcheck.doctor.contract import Finding, Verdict, finding
-from dreamcheck.doctor.forecasting import contest, drive
+from dreamcheck.doctor.motion import fit_law, steps_of
 from dreamcheck.doctor.subject import Subject
+from dreamcheck.errors import Abstention
+
+LAGS = (-2, -1, 0, 1, 2)
 
 
 class ActionLag:
-    """One-step error with the actions shifted by environment steps and by whole blocks (C2, P12)."""
+    """Explained displacement at each lag of the actions; lag 0 must win (C2)."""
 
     name = "action_lag"
-    title = "Actions are not shifted against the frames"
-    group = "model"
-    needs = ("model", "frames")
+    title = "Actions stand in the row they leave"
+    group = "data"
+    needs = ("state",)
 
     def examine(self, subject: Subject) -> Finding:
-        """Wrong when another lag than 0 wins."""
-        assert subject.model is not None
-        c = subject.model.conventions
-        f, n = c.frameskip, subject.model.history_max + 1
-        margin = subject.thresholds.get(self.name, "margin")
-        # One block to spare on both sides; the frames in the middle are the windows.
-        clips = subject.draw(frames=n + 2, role="lag")
-        latents = subject.encode(clips.pixels[:, 1 : n + 1])
-        span = (n - 1) * f
-        lags = sorted({0, -f, f, *(k for k in (-2, -1, 1, 2) if abs(k) < f)})
-        driven = {
-            lag: drive(subject, latents, c.blocks(clips.actions[:, f + lag : f + lag + span]))
-            for lag in lags
-        }
-        others = {f"actions {abs(k)} step(s) {'later' if k > 0 else 'earlier'}": d
-                  for k, d in driven.items() if k}  # fmt: skip
-        result = contest(driven[0], others, margin)
-        wrong = result.best is not None
-        best = min(driven, key=lambda k: driven[k].ratio)
+        """The lag that explains displacement best, and by how much."""
+        assert subject.episodes is not None
+        shares: dict[int, float] = {}
+        for lag in LAGS:
+            steps = steps_of(subject.episodes, lag=lag)
+            # No trimming: a shifted action is wrong exactly where a trimmed fit would look away.
+            law = fit_law(steps.actions, steps.after - steps.before, trim=0.0)
+            shares[lag] = float(law.explained.max())
+        best = max(shares, key=lambda k: shares[k])
+        gain = shares[best] - shares[0]
+        if shares[best] < 0.1:
+            raise Abstention(
+                f"no lag explains the displacement (at most {shares[best]:.0%}): the motion is not "
+                "additive in the action, so a shift cannot be seen this way."
+            )
+        threshold = subject.thresholds.get(self.name, "gain")
+        bad = best != 0 and gain > threshold.value
         return finding(
             self,
-            Verdict.WRONG if wrong else Verdict.FINE,
+            Verdict.WRONG if bad else Verdict.FINE,
             measured={
-                "best_lag": (best if wrong else 0, "environment steps"),
-                "gain": (max(result.gain, 0.0), "of a frozen world's error"),
-                "declared": (result.declared, "of a frozen world's error"),
+                "lag": (best, "steps"),
+                "gain": (gain, "explained share"),
+                "explained": (shares[0], "explained share at lag 0"),
             },
-            limit=(1, "environment steps"),
-            threshold=margin,
-            evidence=result.lines(),
-            fix=f"the model predicts better with {result.best}: action t must move frame t to "
-            "t + 1 and the last row of an episode be NaN (files of stable-worldmodel 0.1.1 hold "
-            "the actions one row early)" if wrong else "",
+            limit=(1, "steps"),
+            threshold=threshold,
+            evidence=[
+                "explained displacement by lag: "
+                + ", ".join(f"{k:+d}: {v:.1%}" for k, v in shares.items())
+            ],
+            fix=f"shift the action column by {best:+d} row(s): row t must hold the action that "
+            "leaves frame t" if bad else "",
         )  # fmt: skip
+
+
+def shifted(actions: np.ndarray, by: int) -> np.ndarray:
+    """One episode's actions [L, A] moved ``by`` rows later, the last row NaN."""
+    out = np.roll(actions[:-1], by, axis=0)
+    return np.concatenate([out, actions[-1:]])
 
 
 CHECK = ActionLag()

@@ -1,101 +1,116 @@
-"""Does a prediction depend on an action it cannot know?"""
+"""Does the evaluated policy's first action follow the recorded action it cannot know?"""
 
 from __future__ import annotations
 
 import numpy as np
-import torch
+from scipy import stats as sps
 
 from dreamcheck.doctor.contract import Finding, Verdict, finding
+from dreamcheck.doctor.results import ResultSet
 from dreamcheck.doctor.subject import Subject
+from dreamcheck.errors import Abstention
 
-ROWS = 64
-STEPS = 3
+LEAST = 40
+DRAWS = 1999
 
 
 class HistoryLeak:
-    """Later blocks are changed; earlier predictions must not move.
+    """Agreement of the policy's first action with the recorded one, beyond what the start and goal
+    explain.
 
-    Measured against how much the block that really leaves a latent moves its prediction. Looks at
-    the rollout the model offers and, where the module has a teacher-forced pass, at that too.
+    A policy that starts at frame t of a recorded episode knows frames up to t and the action before
+    it, never the action that leaves t. Both actions are regressed on state, goal direction and
+    previous action, and the residuals' agreement is held against permutations.
     """
 
     name = "history_leak"
-    title = "Predictions know no later action"
-    group = "model"
-    needs = ("model",)
+    title = "The policy does not know the recorded action"
+    group = "results"
+    needs = ("results", "state")
 
     def examine(self, subject: Subject) -> Finding:
-        """Wrong when a later block moves an earlier prediction."""
-        model = subject.model
-        assert model is not None
-        limit = subject.thresholds.get(self.name, "share")
-        h = model.history_max
-        rng = subject.rng("leak")
-        latents = self._latents(subject, h)
-        rows, width = len(latents), model.conventions.action_width
-        blocks = rng.standard_normal((rows, h - 1 + STEPS, width)).astype(np.float32)
-        base = subject.runner.rollout(latents, blocks, finite=False).flatten(2)
-        leaked = allowed = 0.0
-        for k in range(STEPS):
-            changed = blocks.copy()
-            changed[:, h - 1 + k] = rng.standard_normal((rows, width))
-            moved = (subject.runner.rollout(latents, changed, finite=False).flatten(2) - base).abs()
-            allowed = max(allowed, float(moved[:, k].max()))
-            if k:
-                leaked = max(leaked, float(moved[:, :k].max()))
-        leaked = max(leaked, self._teacher_forced(subject, latents, blocks[:, :h]))
-        share = leaked / allowed if allowed > 0 else 0.0
-        bad = share > limit.value
+        """Partial correlation of the two first actions, its p, and the share of exact copies."""
+        results: ResultSet = subject.results
+        played, recorded, known = self._rows(subject, results)
+        n = len(played)
+        copies = float(np.mean(np.abs(played - recorded).max(axis=1) < 1e-6))
+        a, b = _residual(known, played), _residual(known, recorded)
+        r = _agreement(a, b)
+        rng = subject.rng(self.name)
+        null = np.array([_agreement(a, b[rng.permutation(n)]) for _ in range(DRAWS)])
+        p = float((1 + (null >= r).sum()) / (DRAWS + 1))
+        threshold = subject.thresholds.get(self.name, "p")
+        # Whether the residuals agree beyond chance; copies may also come from saturated actions.
+        bad = p < threshold.value
+        limit = float(sps.norm.isf(threshold.value) / np.sqrt(n * played.shape[1]))
         return finding(
             self,
             Verdict.WRONG if bad else Verdict.FINE,
             measured={
-                "share": (share, "of the effect of the action that is known"),
-                "moved": (leaked, "latent units"),
+                "agreement": (r, "partial correlation"),
+                "p": (p, "p"),
+                "copies": (copies, "share of equal actions"),
+                "starts": (n, "starts"),
             },
-            limit=(limit.value, "of the effect of the action that is known"),
-            threshold=limit,
+            limit=(limit, "partial correlation"),
+            threshold=threshold,
             evidence=[
-                f"changing a later block moves an earlier prediction by up to {leaked:.3g}; the "
-                f"block leaving the latent moves its own by {allowed:.3g} ({rows} rows, {STEPS} "
-                "steps)"
+                f"{n} first actions against the recorded action of the same row, state, goal and "
+                f"previous action held fixed: {r:.3f}"
             ],
-            fix="mask later positions and pair frame i with the block that leaves it; a leak makes "
-            "one-step errors too good and plans worthless" if bad else "",
+            fix="begin an evaluation with the previous action (zero at a reset), never with the "
+            "action stored in the start row" if bad else "",
         )  # fmt: skip
 
-    @staticmethod
-    def _latents(subject: Subject, h: int) -> torch.Tensor:
-        assert subject.model is not None
-        if subject.has("frames"):
-            return subject.sample.latents[:ROWS, :h]
-        if subject.support is not None:
-            z = torch.from_numpy(subject.support.latents[: ROWS + h]).float()
-            z = z.reshape(len(z), *subject.model.latent.shape)
-        else:
-            size = subject.model.conventions.image_size
-            noise = subject.rng("noise").integers(0, 256, (ROWS + h, 3, size, size))
-            z = subject.encode(noise.astype(np.uint8))
-        return torch.stack([z[i : i + len(z) - h] for i in range(h)], dim=1)
-
-    @staticmethod
-    def _teacher_forced(subject: Subject, latents: torch.Tensor, blocks: np.ndarray) -> float:
-        """How far earlier positions of the module's own pass move with the last block."""
-        from dreamcheck.imagination.runner import frozen
-        from dreamcheck.models.lewm_model import LeWM
-
-        model = subject.model
-        if not isinstance(model, LeWM) or latents.shape[1] < 2:
-            return 0.0
-        with frozen(model):
-            a = torch.from_numpy(blocks)
-            b = a.clone()
-            b[:, -1] += 1.0
-            z = latents.to(model.device)
-            one, two = (
-                model.module(z, model.module.embed_actions(x.to(model.device))) for x in (a, b)
+    def _rows(
+        self, subject: Subject, results: ResultSet
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        assert subject.episodes is not None
+        data = subject.episodes
+        played, recorded, known = [], [], []
+        seen: set[tuple[object, ...]] = set()
+        for row in results.rows:
+            if row.action is None or row.start is None or row.situation in seen:
+                continue
+            e, t = int(row.episode), row.start
+            if not 0 <= e < len(data.lengths) or t >= int(data.lengths[e]) - 1:
+                continue
+            seen.add(row.situation)
+            state = np.asarray(data.state(e), np.float64)
+            actions = np.asarray(data.actions(e), np.float64)
+            goal = state[min(t + (row.gap or len(state)), len(state) - 1)]
+            before = actions[t - 1] if t > 0 else np.zeros(actions.shape[1])
+            if not np.isfinite(np.concatenate([actions[t], before])).all():
+                continue
+            if len(row.action) != actions.shape[1]:
+                raise Abstention(
+                    f"the policy's first action has {len(row.action)} numbers, the recorded one "
+                    f"{actions.shape[1]}."
+                )
+            way = goal - state[t]
+            way = way / max(float(np.linalg.norm(way)), 1e-9)
+            played.append(row.action)
+            recorded.append(actions[t])
+            known.append(np.concatenate([state[t], goal, way, before]))
+        if len(played) < LEAST:
+            raise Abstention(
+                f"{len(played)} results name a recorded start and their first action (`action`); "
+                f"{LEAST} are needed."
             )
-            return float((one - two)[:, :-1].abs().max())
+        return np.array(played), np.array(recorded), np.array(known)
+
+
+def _residual(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """What a ridge on standardised features leaves of y, standardised."""
+    x = (x - x.mean(axis=0)) / (x.std(axis=0) + 1e-9)
+    x = np.concatenate([x, np.ones((len(x), 1))], axis=1)
+    w = np.linalg.solve(x.T @ x + 1e-3 * np.eye(x.shape[1]), x.T @ y)
+    rest = y - x @ w
+    return rest / (rest.std(axis=0) + 1e-9)
+
+
+def _agreement(a: np.ndarray, b: np.ndarray) -> float:
+    return float((a * b).mean())
 
 
 CHECK = HistoryLeak()

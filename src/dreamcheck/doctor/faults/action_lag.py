@@ -1,4 +1,4 @@
-"""Actions recorded some rows beside the frames they move."""
+"""Action columns shifted by a row."""
 
 from __future__ import annotations
 
@@ -7,38 +7,32 @@ from collections.abc import Sequence
 import numpy as np
 
 from dreamcheck.doctor.contract import Base, Case
-from dreamcheck.doctor.spoiling import with_episodes
+from dreamcheck.doctor.faults._rooms import changed, graded, seed_of, walks
 from dreamcheck.doctor.subject import Subject
+from dreamcheck.doctor.checks.action_lag import shifted
 
 
 class Shifted:
-    """Grades: environment steps by which the actions are shifted."""
+    """Grades: share of episodes whose actions stand a row too late; above 1, all by that many rows."""
 
     check = "action_lag"
-    unit = "environment steps"
-    uses_model = True
+    unit = "share of episodes"
+    uses_model = False
 
     def cases(self, base: Base) -> Sequence[Case]:
-        """Clean; one step either way; two; a whole block."""
+        """A part of the episodes, all of them, and a shift of two rows."""
+        data = walks(seed_of(base))
 
-        def build(lag: int) -> Subject:
-            subject = base.subject()
+        def build(grade: float) -> Subject:
+            count = round(min(grade, 1.0) * len(data.lengths))
+            by = 2 if grade > 1 else 1
 
-            def shifted(a: np.ndarray) -> np.ndarray:
-                out = a.copy()
-                out[:-1] = np.roll(a[:-1], lag, axis=0)
-                return out
+            def late(actions: np.ndarray, e: int) -> np.ndarray:
+                return shifted(actions, by) if e < count else actions
 
-            subject.episodes = with_episodes(subject.episodes, actions=shifted)
-            return subject
+            return Subject(episodes=changed(data, actions=late), seed=seed_of(base))
 
-        return [
-            Case("clean", 0.0, False, base.subject),
-            *(
-                Case(f"lag{k:+d}", float(abs(k)), True, lambda k=k: build(k))  # type: ignore[misc]
-                for k in (-1, 1, 2, 5)
-            ),
-        ]
+        return graded((0.0, 0.5, 0.75, 1.0, 2.0), build)
 
 
 GENERATOR = Shifted()

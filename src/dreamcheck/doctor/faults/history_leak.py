@@ -1,44 +1,53 @@
-"""Rollouts into which a later block leaks."""
+"""Policies that are shown the recorded action they should choose."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
+import numpy as np
 
 from dreamcheck.doctor.contract import Base, Case
-from dreamcheck.doctor.spoiling import Spoiled
+from dreamcheck.doctor.faults._rooms import graded, room, seed_of, walks
 from dreamcheck.doctor.subject import Subject
-from dreamcheck.imagination.runner import open_loop
+from dreamcheck.doctor.results import ResultSet, Row
+from dreamcheck.streams import stream
 
 
-class Leak:
-    """Grades: share of the next block's embedding that is mixed into the current one's."""
+class Peeking:
+    """Grades: share of the recorded action in the policy's first one."""
 
     check = "history_leak"
-    unit = "share of the next block"
-    uses_model = True
+    unit = "share of the action"
+    uses_model = False
 
     def cases(self, base: Base) -> Sequence[Case]:
-        """Clean; a thousandth up to all."""
+        """From a fifth to a copy; a goal-seeking policy of its own is the clean one."""
+        data = walks(seed_of(base), episodes=80)
 
-        def build(share: float) -> Subject:
-            subject = base.subject()
+        def build(grade: float) -> Subject:
+            rng = stream(seed_of(base), "doctor-fault", "peeking")
+            rows = []
+            for e in range(len(data.lengths)):
+                t = int(rng.integers(1, 30))
+                state = data.state(e)
+                way = state[t + 25] - state[t]
+                own = way / max(float(np.abs(way).max()), 1e-6) + rng.normal(0, 0.3, 2)
+                action = (1 - grade) * own + grade * data.actions(e)[t]
+                rows.append(
+                    Row(
+                        checkpoint="policy",
+                        episode=str(e),
+                        success=True,
+                        start=t,
+                        gap=25,
+                        action=tuple(np.clip(action, -1, 1).tolist()),
+                    )
+                )
+            return Subject(
+                task=room(), episodes=data, results=ResultSet(tuple(rows)), seed=seed_of(base)
+            )
 
-            def rollout(model, latents, actions):
-                later = torch.cat([actions[:, 1:], actions[:, -1:]], dim=1)
-                return open_loop(model, latents, (1 - share) * actions + share * later)
-
-            subject.model = Spoiled(subject.model, rollout=rollout)
-            return subject
-
-        return [
-            Case("clean", 0.0, False, base.subject),
-            *(
-                Case(f"share-{s:g}", s, True, lambda s=s: build(s))  # type: ignore[misc]
-                for s in (0.001, 0.01, 0.1, 1.0)
-            ),
-        ]
+        return graded((0.0, 0.2, 0.5, 0.8, 1.0), build)
 
 
-GENERATOR = Leak()
+GENERATOR = Peeking()
