@@ -74,10 +74,25 @@ class Check(Protocol):
     missing the check is skipped and the finding names it.
     """
 
-    name: str
-    title: str
-    group: str
-    needs: tuple[str, ...]
+    @property
+    def name(self) -> str:
+        """That of its file."""
+        ...
+
+    @property
+    def title(self) -> str:
+        """What is asked, as the sentence that holds when all is fine."""
+        ...
+
+    @property
+    def group(self) -> str:
+        """One of ``registry.GROUPS``."""
+        ...
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Names of ``subject.NEEDS``."""
+        ...
 
     def examine(self, subject: Subject) -> Finding:
         """The finding. ``seconds`` is filled in by the caller.
