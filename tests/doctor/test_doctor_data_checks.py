@@ -210,6 +210,28 @@ def test_data_without_states_or_simulator_name_what_is_missing():
     assert "--task" in bare.missing(CHECKS["env_replay"].needs)
 
 
+def test_recorded_columns_are_found_by_name_in_another_order():
+    cases = {c.name: c for c in all_generators()["env_replay"].cases(Repetition(7))}
+    subject = cases["grade-0"].build()
+    data = subject.episodes
+    turned = ArrayEpisodes(
+        lengths=data.lengths,
+        actions=np.concatenate([data.actions(e) for e in data]),
+        state=np.concatenate([data.state(e)[:, ::-1] for e in data]),
+        columns=data.columns[::-1],
+    )
+    found = CHECKS["env_replay"].examine(Subject(task=subject.task, episodes=turned))
+    assert found.verdict is Verdict.FINE and found.measured["replay"].value < 1e-3
+    wide = ArrayEpisodes(
+        lengths=data.lengths,
+        actions=np.concatenate([data.actions(e) for e in data]),
+        state=np.concatenate([np.repeat(data.state(e), 2, axis=1) for e in data]),
+        columns=tuple(Column(f"c{i}", "px") for i in range(4)),
+    )
+    with pytest.raises(Abstention, match="map the recorded columns"):
+        CHECKS["env_replay"].examine(Subject(task=subject.task, episodes=wide))
+
+
 def test_results_are_read_from_json_csv_and_a_planning_evaluation(tmp_path):
     values = {"selection": "last", "rows": [{"checkpoint": "m", "episode": 3, "success": 1}]}
     (tmp_path / "r.json").write_text(json.dumps(values))

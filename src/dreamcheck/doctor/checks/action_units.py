@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from dreamcheck.doctor.contract import Finding, Verdict, finding
-from dreamcheck.doctor.motion import fit_law, follows, steps_of
+from dreamcheck.doctor.motion import columns_of, fit_law, follows, steps_of
 from dreamcheck.doctor.subject import Subject
+from dreamcheck.errors import Abstention
 
 
 class ActionUnits:
@@ -76,13 +77,17 @@ class ActionUnits:
 
     def _gain(self, subject: Subject) -> np.ndarray | None:
         """Main response of each action number, data over simulator; None where not comparable."""
-        assert subject.episodes is not None
+        assert subject.episodes is not None and subject.task is not None
         if not subject.has("state"):
             return None
         additive, law = follows(subject.task, subject.rng(self.name))
         if not additive:
             return None
-        steps = steps_of(subject.episodes)
+        try:
+            columns = columns_of(subject.episodes, subject.task)
+        except Abstention:
+            return None
+        steps = steps_of(subject.episodes, columns=columns)
         mine = fit_law(steps.actions, steps.after - steps.before)
         if mine.coefficients.shape != law.coefficients.shape:
             return None

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dreamcheck.doctor.contract import Finding, Verdict, finding
-from dreamcheck.doctor.motion import steps_of
+from dreamcheck.doctor.motion import columns_of, steps_of
 from dreamcheck.doctor.subject import Subject
 from dreamcheck.errors import Abstention
 
@@ -26,7 +26,9 @@ class FrameskipData:
         """The number of held steps that fits best, and the share of rows that did not move."""
         assert subject.episodes is not None and subject.task is not None
         task: Any = subject.task
-        steps = steps_of(subject.episodes, limit=400)
+        steps = steps_of(
+            subject.episodes, limit=400, columns=columns_of(subject.episodes, subject.task)
+        )
         box = subject.task.action_box
         if steps.actions.shape[1] != box.width:
             raise Abstention(
