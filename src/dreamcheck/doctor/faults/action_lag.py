@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dreamcheck.doctor.checks.action_lag import shifted
 from dreamcheck.doctor.contract import Base, Case
 from dreamcheck.doctor.faults._rooms import changed, graded, seed_of, walks
 from dreamcheck.doctor.subject import Subject
-from dreamcheck.doctor.checks.action_lag import shifted
 
 
 class Shifted:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from dreamcheck.doctor.contract import Base, Case
 from dreamcheck.doctor.faults._rooms import graded, seed_of, table
-from dreamcheck.doctor.subject import Subject
 from dreamcheck.doctor.results import ResultSet
+from dreamcheck.doctor.subject import Subject
 
 
 class Repeated:

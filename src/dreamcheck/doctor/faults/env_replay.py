@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from dreamcheck.doctor.contract import Base, Case
+from dreamcheck.doctor.faults._altered import Altered
 from dreamcheck.doctor.faults._rooms import changed, films, graded, room, seed_of
 from dreamcheck.doctor.subject import Subject
-from dreamcheck.doctor.faults._altered import Altered
 
 
 class Drifted:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from dreamcheck.data.episodes import ArrayEpisodes
 from dreamcheck.doctor.contract import Base, Case
 from dreamcheck.doctor.faults._rooms import graded, room, seed_of, skipping, walks
 from dreamcheck.doctor.subject import Subject
-from dreamcheck.data.episodes import ArrayEpisodes
 
 
 def _held(data: ArrayEpisodes, steps: int) -> ArrayEpisodes:

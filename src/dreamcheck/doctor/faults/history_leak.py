@@ -8,8 +8,8 @@ import numpy as np
 
 from dreamcheck.doctor.contract import Base, Case
 from dreamcheck.doctor.faults._rooms import graded, room, seed_of, walks
-from dreamcheck.doctor.subject import Subject
 from dreamcheck.doctor.results import ResultSet, Row
+from dreamcheck.doctor.subject import Subject
 from dreamcheck.streams import stream
 
 

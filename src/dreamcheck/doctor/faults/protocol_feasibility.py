@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dreamcheck.data.episodes import ArrayEpisodes
 from dreamcheck.doctor.contract import Base, Case
 from dreamcheck.doctor.faults._rooms import graded, seed_of, walks
 from dreamcheck.doctor.subject import Subject
-from dreamcheck.data.episodes import ArrayEpisodes
 from dreamcheck.planning.protocol import load_protocol
 
 

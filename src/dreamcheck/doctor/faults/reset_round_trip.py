@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dreamcheck.doctor.contract import Base, Case
+from dreamcheck.doctor.faults._altered import Altered
 from dreamcheck.doctor.faults._rooms import graded, room, seed_of, walks
 from dreamcheck.doctor.subject import Subject
-from dreamcheck.doctor.faults._altered import Altered
 
 
 class Misplaced:

@@ -9,8 +9,8 @@ import numpy as np
 
 from dreamcheck.doctor.contract import Base, Case
 from dreamcheck.doctor.faults._rooms import graded, seed_of, table
-from dreamcheck.doctor.subject import Subject
 from dreamcheck.doctor.results import ResultSet
+from dreamcheck.doctor.subject import Subject
 
 
 class Picked:
