@@ -232,6 +232,41 @@ def test_recorded_columns_are_found_by_name_in_another_order():
         CHECKS["env_replay"].examine(Subject(task=subject.task, episodes=wide))
 
 
+def test_states_that_the_simulator_refuses_are_wrong_not_skipped():
+    cases = {c.name: c for c in all_generators()["env_replay"].cases(Repetition(8))}
+    subject = cases["grade-0"].build()
+    data = subject.episodes
+    small = ArrayEpisodes(
+        lengths=data.lengths,
+        actions=np.concatenate([data.actions(e) for e in data]),
+        state=np.concatenate([data.state(e) / 112 - 2 for e in data]),
+        columns=data.columns,
+    )
+    normalised = Subject(task=subject.task, episodes=small)
+    found = CHECKS["env_replay"].examine(normalised)
+    assert found.verdict is Verdict.WRONG and "refuses a recorded state" in found.evidence[0]
+    with pytest.raises(Abstention, match="refuses a recorded state"):
+        CHECKS["frameskip_data"].examine(normalised)
+
+
+@pytest.mark.parametrize("name", ["action_units", "protocol_feasibility", "reset_round_trip"])
+def test_no_episodes_at_all_end_in_a_finding_or_an_abstention(name: str):
+    task = next(iter(all_generators()["env_replay"].cases(Repetition(0)))).build().task
+    none = ArrayEpisodes(
+        lengths=np.array([], int),
+        actions=np.zeros((0, 2)),
+        state=np.zeros((0, 2)),
+        columns=(Column("agent_x", "px"), Column("agent_y", "px")),
+    )
+    subject = Subject(task=task, episodes=none, protocol=load_protocol("lewm-repo"))
+    if name == "action_units":
+        with pytest.raises(Abstention, match="no complete action"):
+            CHECKS[name].examine(subject)
+    else:
+        wanted = Verdict.WRONG if name == "protocol_feasibility" else Verdict.FINE
+        assert CHECKS[name].examine(subject).verdict is wanted
+
+
 def test_results_are_read_from_json_csv_and_a_planning_evaluation(tmp_path):
     values = {"selection": "last", "rows": [{"checkpoint": "m", "episode": 3, "success": 1}]}
     (tmp_path / "r.json").write_text(json.dumps(values))

@@ -24,9 +24,11 @@ class Examination:
 
     @property
     def worst(self) -> Verdict:
-        """The most severe verdict; fine when nothing was examined."""
+        """The most severe verdict of what was examined; skipped when nothing was."""
         return max(
-            (f.verdict for f in self.findings), key=lambda v: v.severity, default=Verdict.FINE
+            (f.verdict for f in self.findings if f.verdict is not Verdict.SKIPPED),
+            key=lambda v: v.severity,
+            default=Verdict.SKIPPED,
         )
 
     @property

@@ -26,6 +26,8 @@ class ActionUnits:
         assert subject.episodes is not None and subject.task is not None
         box = subject.task.action_box
         rows = _actions(subject)
+        if not len(rows):
+            raise Abstention("no complete action is recorded.")
         outside = subject.thresholds.get(self.name, "outside")
         scale = subject.thresholds.get(self.name, "scale")
         if rows.shape[1] != box.width:
@@ -85,9 +87,9 @@ class ActionUnits:
             return None
         try:
             columns = columns_of(subject.episodes, subject.task)
+            steps = steps_of(subject.episodes, columns=columns)
         except Abstention:
             return None
-        steps = steps_of(subject.episodes, columns=columns)
         mine = fit_law(steps.actions, steps.after - steps.before)
         if mine.coefficients.shape != law.coefficients.shape:
             return None
@@ -102,6 +104,8 @@ class ActionUnits:
 def _actions(subject: Subject) -> np.ndarray:
     assert subject.episodes is not None
     n = len(subject.episodes.lengths)
+    if n == 0:
+        return np.zeros((0, 1))
     picked = np.unique(np.linspace(0, n - 1, min(64, n)).astype(int))
     rows = np.concatenate(
         [np.asarray(subject.episodes.actions(int(e)), np.float64) for e in picked]

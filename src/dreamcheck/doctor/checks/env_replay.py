@@ -9,7 +9,7 @@ import numpy as np
 from dreamcheck.doctor.contract import Finding, Verdict, finding
 from dreamcheck.doctor.motion import columns_of, steps_of
 from dreamcheck.doctor.subject import Subject
-from dreamcheck.errors import Abstention
+from dreamcheck.errors import Abstention, UsageError
 
 LONG = 40
 EPISODES = 12
@@ -35,7 +35,18 @@ class EnvReplay:
             raise Abstention("most recorded steps do not move: a replay would show nothing.")
         if steps.actions.shape[1] != subject.task.action_box.width:
             raise Abstention("recorded actions have another width than the simulator's.")
-        errors = replay(subject, columns) / size  # [E, k]
+        try:
+            errors = replay(subject, columns) / size  # [E, k]
+        except UsageError as refused:
+            return finding(
+                self,
+                Verdict.WRONG,
+                measured={"diverged": (1.0, "share of replays")},
+                limit=(position.value, "of a step's displacement / sqrt(step)"),
+                threshold=position,
+                evidence=[f"the simulator refuses a recorded state or action: {refused}"],
+                fix="bring the recorded states to the simulator's units and column order",
+            )
         k = np.arange(1, errors.shape[1] + 1)
         beyond = errors > position.value * np.sqrt(k)
         diverged = np.where(beyond.any(axis=1), beyond.argmax(axis=1) + 1, 0)

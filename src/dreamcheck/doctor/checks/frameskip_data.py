@@ -9,7 +9,7 @@ import numpy as np
 from dreamcheck.doctor.contract import Finding, Verdict, finding
 from dreamcheck.doctor.motion import columns_of, steps_of
 from dreamcheck.doctor.subject import Subject
-from dreamcheck.errors import Abstention
+from dreamcheck.errors import Abstention, UsageError
 
 MOST = 10
 
@@ -37,7 +37,10 @@ class FrameskipData:
             )
         n = len(steps)
         state = task.reset(None, list(range(n)))
-        state = task.with_state(state, steps.before.astype(np.float32))
+        try:
+            state = task.with_state(state, steps.before.astype(np.float32))
+        except UsageError as e:
+            raise Abstention(f"the simulator refuses a recorded state: {e}") from e
         errors = [np.linalg.norm(steps.after - steps.before, axis=1)]
         for _ in range(MOST):
             state = task.step(state, steps.actions.astype(np.float32))

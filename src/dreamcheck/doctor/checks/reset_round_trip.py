@@ -8,6 +8,7 @@ import numpy as np
 
 from dreamcheck.doctor.contract import Finding, Verdict, finding
 from dreamcheck.doctor.subject import Subject
+from dreamcheck.errors import Abstention, UsageError
 
 ROWS = 32
 
@@ -27,9 +28,11 @@ class ResetRoundTrip:
         seeds = [int(s) for s in rng.integers(0, 2**31 - 1, ROWS)]
         wanted = self._states(subject, seeds)
         state = task.reset(None, seeds[: len(wanted)])
-        got = np.asarray(
-            task.observe(task.with_state(state, wanted), ("state",))["state"], np.float64
-        )
+        try:
+            placed = task.with_state(state, wanted)
+        except UsageError as e:
+            raise Abstention(f"the simulator refuses a recorded state: {e}") from e
+        got = np.asarray(task.observe(placed, ("state",))["state"], np.float64)
         spread = wanted.std(axis=0)
         spread = np.where(spread > 1e-9, spread, 1.0)
         error = np.abs(got - wanted).max(axis=0) / spread
@@ -77,7 +80,8 @@ class ResetRoundTrip:
         data = subject.episodes
         if data is not None and [c.name for c in data.columns] == columns:
             picked = subject.rng("reset rows").permutation(len(data.lengths))[:ROWS].tolist()
-            found = np.stack([np.asarray(data.state(e), np.float64)[-1] for e in picked])
+            ends = [np.asarray(data.state(e), np.float64)[-1] for e in picked]
+            found = np.array(ends).reshape(len(ends), len(columns))
             found = found[np.isfinite(found).all(axis=1)]
             if len(found) >= 8:
                 return found.astype(np.float32).astype(np.float64)
