@@ -22,7 +22,7 @@ import torch
 from dreamcheck.doctor.bases import ModelBase, checkpoint_base, toy_base
 from dreamcheck.doctor.contract import Verdict
 from dreamcheck.doctor.examination import run_check
-from dreamcheck.doctor.operating import FILE
+from dreamcheck.doctor.operating import BEGIN, END, FILE, table
 from dreamcheck.doctor.registry import all_checks, all_generators
 from dreamcheck.models.registry import shipped_folder
 from dreamcheck.stats.binomial import wilson_interval
@@ -76,8 +76,8 @@ def measure(widths: list[Path], seeds: int, only: list[str]) -> list[dict[str, A
                 if not generator.uses_model and place:
                     continue
                 for case in generator.cases(base):
-                    if case.faulty and generator.uses_model and seed:
-                        continue  # the faults of models are graded once, on the first seed
+                    if case.faulty and seed:
+                        continue  # faults are graded on the first seed, false alarms on all
                     begun = time.monotonic()
                     finding = run_check(check, case.build())
                     rows.append(
@@ -171,7 +171,11 @@ def main() -> None:
             "checks": found,
         }
         path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
-        print(f"written to {path}")
+        page = Path(__file__).parent.parent / "docs" / "doctor.md"
+        before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+        after = rest.partition(END)[2]
+        page.write_text(f"{before}{BEGIN}\n{table(document)}{END}{after}", encoding="utf-8")
+        print(f"written to {path} and {page}")
 
 
 if __name__ == "__main__":
