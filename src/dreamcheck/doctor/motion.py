@@ -29,12 +29,19 @@ class Steps:
 
 
 def steps_of(
-    episodes: Episodes, *, span: int = 1, lag: int = 0, limit: int = 4000, chosen: int = 64
+    episodes: Episodes,
+    *,
+    span: int = 1,
+    lag: int = 0,
+    limit: int = 4000,
+    chosen: int = 64,
+    columns: np.ndarray | None = None,
 ) -> Steps:
     """Steps of ``span`` environment steps; actions summed over the span, taken ``lag`` rows later.
 
     Args:
         limit: most steps kept, evenly spread. chosen: most episodes read, evenly spread.
+        columns: positions of the state columns to keep; all by default.
 
     Raises:
         Abstention: fewer than 30 finite steps.
@@ -44,6 +51,7 @@ def steps_of(
     before, after, acts, where, when = [], [], [], [], []
     for e in picked.tolist():
         state = np.asarray(episodes.state(e), np.float64)
+        state = state if columns is None else state[:, columns]
         action = np.asarray(episodes.actions(e), np.float64)
         ts = np.arange(max(0, -lag), len(state) - span - max(0, lag))
         if not len(ts):
@@ -62,6 +70,23 @@ def steps_of(
         raise Abstention(f"{len(rows)} complete steps were found; at least 30 are needed.")
     rows = rows[np.unique(np.linspace(0, len(rows) - 1, min(limit, len(rows))).astype(int))]
     return Steps(*(x[rows] for x in made))
+
+
+def columns_of(episodes: Episodes, task: Task) -> np.ndarray:
+    """Where the data hold the simulator's state columns: by name, else by position.
+
+    Raises:
+        Abstention: a column is missing and the widths differ.
+    """
+    names, wanted = [c.name for c in episodes.columns], [c.name for c in task.columns]
+    if set(wanted) <= set(names):
+        return np.array([names.index(w) for w in wanted])
+    if len(names) == len(wanted):
+        return np.arange(len(names))
+    raise Abstention(
+        f"the data's state is {', '.join(names)}, the simulator's {', '.join(wanted)}: map the "
+        "recorded columns to the simulator's names."
+    )
 
 
 @dataclass(frozen=True)

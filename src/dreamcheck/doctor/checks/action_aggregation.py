@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dreamcheck.doctor.contract import Finding, Verdict, finding
-from dreamcheck.doctor.motion import follows, steps_of
+from dreamcheck.doctor.motion import columns_of, follows, steps_of
 from dreamcheck.doctor.subject import Subject
 from dreamcheck.errors import Abstention
 
@@ -20,18 +20,19 @@ class ActionAggregation:
     name = "action_aggregation"
     title = "A block's summed actions explain its displacement"
     group = "data"
-    needs = ("state", "task")
+    needs: tuple[str, ...] = ("state", "task")
 
     def examine(self, subject: Subject) -> Finding:
         """Median error of the summed-action rule over the median block displacement."""
-        assert subject.episodes is not None
+        assert subject.episodes is not None and subject.task is not None
         conventions = getattr(subject.model, "conventions", None)
         span = int(conventions.frameskip) if conventions is not None else 5
         additive, law = follows(subject.task, subject.rng(self.name), span=1)
         if not additive:
             raise Abstention("the simulator's motion is not additive in the action.")
-        steps = steps_of(subject.episodes, span=span)
-        first = steps_of(subject.episodes, span=1)
+        columns = columns_of(subject.episodes, subject.task)
+        steps = steps_of(subject.episodes, span=span, columns=columns)
+        first = steps_of(subject.episodes, span=1, columns=columns)
         moved = steps.after - steps.before
         if steps.actions.shape[1] != law.coefficients.shape[0]:
             raise Abstention(

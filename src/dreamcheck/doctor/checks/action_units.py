@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from dreamcheck.doctor.contract import Finding, Verdict, finding
-from dreamcheck.doctor.motion import fit_law, follows, steps_of
+from dreamcheck.doctor.motion import columns_of, fit_law, follows, steps_of
 from dreamcheck.doctor.subject import Subject
+from dreamcheck.errors import Abstention
 
 
 class ActionUnits:
@@ -18,13 +19,15 @@ class ActionUnits:
     name = "action_units"
     title = "Recorded actions are in the environment's units"
     group = "data"
-    needs = ("episodes", "task")
+    needs: tuple[str, ...] = ("episodes", "task")
 
     def examine(self, subject: Subject) -> Finding:
         """The larger relative error of the gain; share outside the box beside it."""
         assert subject.episodes is not None and subject.task is not None
         box = subject.task.action_box
         rows = _actions(subject)
+        if not len(rows):
+            raise Abstention("no complete action is recorded.")
         outside = subject.thresholds.get(self.name, "outside")
         scale = subject.thresholds.get(self.name, "scale")
         if rows.shape[1] != box.width:
@@ -76,13 +79,17 @@ class ActionUnits:
 
     def _gain(self, subject: Subject) -> np.ndarray | None:
         """Main response of each action number, data over simulator; None where not comparable."""
-        assert subject.episodes is not None
+        assert subject.episodes is not None and subject.task is not None
         if not subject.has("state"):
             return None
         additive, law = follows(subject.task, subject.rng(self.name))
         if not additive:
             return None
-        steps = steps_of(subject.episodes)
+        try:
+            columns = columns_of(subject.episodes, subject.task)
+            steps = steps_of(subject.episodes, columns=columns)
+        except Abstention:
+            return None
         mine = fit_law(steps.actions, steps.after - steps.before)
         if mine.coefficients.shape != law.coefficients.shape:
             return None
@@ -97,6 +104,8 @@ class ActionUnits:
 def _actions(subject: Subject) -> np.ndarray:
     assert subject.episodes is not None
     n = len(subject.episodes.lengths)
+    if n == 0:
+        return np.zeros((0, 1))
     picked = np.unique(np.linspace(0, n - 1, min(64, n)).astype(int))
     rows = np.concatenate(
         [np.asarray(subject.episodes.actions(int(e)), np.float64) for e in picked]

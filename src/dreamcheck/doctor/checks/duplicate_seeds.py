@@ -18,7 +18,7 @@ class DuplicateSeeds:
     name = "duplicate_seeds"
     title = "Evaluated episodes are different ones"
     group = "results"
-    needs = ("results",)
+    needs: tuple[str, ...] = ("results",)
 
     def examine(self, subject: Subject) -> Finding:
         """Smallest effective over nominal sample size of the runs."""

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from dreamcheck.doctor.contract import Finding, Verdict, finding
-from dreamcheck.doctor.motion import steps_of
+from dreamcheck.doctor.motion import columns_of, steps_of
 from dreamcheck.doctor.subject import Subject
-from dreamcheck.errors import Abstention
+from dreamcheck.errors import Abstention, UsageError
 
 LONG = 40
 EPISODES = 12
@@ -21,20 +21,32 @@ class EnvReplay:
     name = "env_replay"
     title = "The simulator reproduces the recording"
     group = "environment"
-    needs = ("state", "restartable")
+    needs: tuple[str, ...] = ("state", "restartable")
 
     def examine(self, subject: Subject) -> Finding:
         """Replay error in steps' worth of motion, its first divergence, and the render error."""
         assert subject.episodes is not None and subject.task is not None
         position = subject.thresholds.get(self.name, "position")
         pixels = subject.thresholds.get(self.name, "pixels")
-        steps = steps_of(subject.episodes, limit=1000)
+        columns = columns_of(subject.episodes, subject.task)
+        steps = steps_of(subject.episodes, limit=1000, columns=columns)
         size = float(np.median(np.linalg.norm(steps.after - steps.before, axis=1)))
         if size == 0:
             raise Abstention("most recorded steps do not move: a replay would show nothing.")
         if steps.actions.shape[1] != subject.task.action_box.width:
             raise Abstention("recorded actions have another width than the simulator's.")
-        errors = replay(subject) / size  # [E, k]
+        try:
+            errors = replay(subject, columns) / size  # [E, k]
+        except UsageError as refused:
+            return finding(
+                self,
+                Verdict.WRONG,
+                measured={"diverged": (1.0, "share of replays")},
+                limit=(position.value, "of a step's displacement / sqrt(step)"),
+                threshold=position,
+                evidence=[f"the simulator refuses a recorded state or action: {refused}"],
+                fix="bring the recorded states to the simulator's units and column order",
+            )
         k = np.arange(1, errors.shape[1] + 1)
         beyond = errors > position.value * np.sqrt(k)
         diverged = np.where(beyond.any(axis=1), beyond.argmax(axis=1) + 1, 0)
@@ -50,7 +62,7 @@ class EnvReplay:
             f"{len(errors)} replays of up to {errors.shape[1]} steps; a step moves {size:.3g}"
         ]
         bad_render = False
-        shown = self._render_error(subject)
+        shown = self._render_error(subject, columns)
         if shown is None:
             evidence.append("frames were not re-rendered: none recorded, or not in a size it draws")
         else:
@@ -83,7 +95,7 @@ class EnvReplay:
             ),
         )  # fmt: skip
 
-    def _render_error(self, subject: Subject) -> float | None:
+    def _render_error(self, subject: Subject, columns: np.ndarray) -> float | None:
         assert subject.episodes is not None
         task: Any = subject.task
         if not subject.has("frames"):
@@ -96,14 +108,14 @@ class EnvReplay:
                 return None
             placed = task.with_state(
                 task.reset(None, list(range(len(ts)))),
-                np.asarray(subject.episodes.state(e))[ts],
+                np.asarray(subject.episodes.state(e))[ts][:, columns],
             )
             drawn = task.observe(placed, ("pixels",), image_size=frames.shape[-1])["pixels"]
             found.append(np.abs(frames.astype(float) - drawn).mean())
         return float(np.mean(found))
 
 
-def replay(subject: Subject) -> np.ndarray:
+def replay(subject: Subject, columns: np.ndarray) -> np.ndarray:
     """Distance between replayed and recorded states, [E, steps]; NaN past an episode's end."""
     assert subject.episodes is not None
     task: Any = subject.task
@@ -112,7 +124,7 @@ def replay(subject: Subject) -> np.ndarray:
     steps = int(min(LONG, lengths[chosen].max() - 1))
     out = np.full((len(chosen), steps), np.nan)
     for i, e in enumerate(chosen.tolist()):
-        states = np.asarray(subject.episodes.state(e), np.float64)
+        states = np.asarray(subject.episodes.state(e), np.float64)[:, columns]
         actions = np.asarray(subject.episodes.actions(e), np.float64)
         state = task.with_state(task.reset(None, [0]), states[:1])
         for t in range(min(steps, len(states) - 1)):

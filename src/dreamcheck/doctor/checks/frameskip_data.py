@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from dreamcheck.doctor.contract import Finding, Verdict, finding
-from dreamcheck.doctor.motion import steps_of
+from dreamcheck.doctor.motion import columns_of, steps_of
 from dreamcheck.doctor.subject import Subject
-from dreamcheck.errors import Abstention
+from dreamcheck.errors import Abstention, UsageError
 
 MOST = 10
 
@@ -20,13 +20,15 @@ class FrameskipData:
     name = "frameskip_data"
     title = "One recorded row is one environment step"
     group = "data"
-    needs = ("state", "restartable")
+    needs: tuple[str, ...] = ("state", "restartable")
 
     def examine(self, subject: Subject) -> Finding:
         """The number of held steps that fits best, and the share of rows that did not move."""
         assert subject.episodes is not None and subject.task is not None
         task: Any = subject.task
-        steps = steps_of(subject.episodes, limit=400)
+        steps = steps_of(
+            subject.episodes, limit=400, columns=columns_of(subject.episodes, subject.task)
+        )
         box = subject.task.action_box
         if steps.actions.shape[1] != box.width:
             raise Abstention(
@@ -35,7 +37,10 @@ class FrameskipData:
             )
         n = len(steps)
         state = task.reset(None, list(range(n)))
-        state = task.with_state(state, steps.before.astype(np.float32))
+        try:
+            state = task.with_state(state, steps.before.astype(np.float32))
+        except UsageError as e:
+            raise Abstention(f"the simulator refuses a recorded state: {e}") from e
         errors = [np.linalg.norm(steps.after - steps.before, axis=1)]
         for _ in range(MOST):
             state = task.step(state, steps.actions.astype(np.float32))

@@ -24,7 +24,7 @@ class HeterogeneousRepeats:
     name = "heterogeneous_repeats"
     title = "Repeats agree within their error"
     group = "results"
-    needs = ("results",)
+    needs: tuple[str, ...] = ("results",)
 
     def examine(self, subject: Subject) -> Finding:
         """p of the largest difference among repeats of one checkpoint and epoch."""

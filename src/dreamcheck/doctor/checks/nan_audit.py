@@ -14,7 +14,7 @@ class NanAudit:
     name = "nan_audit"
     title = "Numbers are missing only at episode ends"
     group = "data"
-    needs = ("episodes",)
+    needs: tuple[str, ...] = ("episodes",)
 
     def examine(self, subject: Subject) -> Finding:
         """Every action and state row is looked at: nothing is sampled."""

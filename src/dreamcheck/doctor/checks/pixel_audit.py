@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from dreamcheck.doctor.contract import Finding, Verdict, finding
+from dreamcheck.doctor.motion import columns_of
 from dreamcheck.doctor.subject import Subject
+from dreamcheck.errors import Abstention
 
 Change = Callable[[np.ndarray], np.ndarray]
 
@@ -37,7 +39,7 @@ class PixelAudit:
     name = "pixel_audit"
     title = "Recorded frames are upright, RGB and alive"
     group = "data"
-    needs = ("frames",)
+    needs: tuple[str, ...] = ("frames",)
 
     def examine(self, subject: Subject) -> Finding:
         """Mean absolute error of the recorded convention minus that of the best other one."""
@@ -97,7 +99,11 @@ class PixelAudit:
         task: Any = subject.task
         if task is None or not subject.has("restartable") or side not in task.sizes:
             return None
-        if not subject.has("state"):
+        if not subject.has("state") or subject.episodes is None:
+            return None
+        try:
+            states = states[:, columns_of(subject.episodes, task)]
+        except Abstention:
             return None
         state = task.with_state(task.reset(None, list(range(len(states)))), states)
         return task.observe(state, ("pixels",), image_size=side)["pixels"].astype(float)

@@ -15,7 +15,7 @@ class ProtocolFeasibility:
     name = "protocol_feasibility"
     title = "The protocol can be followed on these data"
     group = "protocol"
-    needs = ("protocol", "episodes")
+    needs: tuple[str, ...] = ("protocol", "episodes")
 
     def examine(self, subject: Subject) -> Finding:
         """Share of episodes that are eligible, with the audit's flags."""
@@ -35,7 +35,7 @@ class ProtocolFeasibility:
                 Verdict.WRONG,
                 measured={"eligible": (0, "share of episodes")},
                 threshold=shift,
-                limit=(1 / len(data.lengths), "share of episodes"),
+                limit=(1 / max(len(data.lengths), 1), "share of episodes"),
                 evidence=[str(e)],
                 fix="lower the offset, change the filter, or use data with longer episodes",
             )

@@ -8,6 +8,7 @@ import numpy as np
 
 from dreamcheck.doctor.contract import Finding, Verdict, finding
 from dreamcheck.doctor.subject import Subject
+from dreamcheck.errors import Abstention, UsageError
 
 ROWS = 32
 
@@ -18,7 +19,7 @@ class ResetRoundTrip:
     name = "reset_round_trip"
     title = "Set states come back, goal pictures show the goal"
     group = "environment"
-    needs = ("restartable",)
+    needs: tuple[str, ...] = ("restartable",)
 
     def examine(self, subject: Subject) -> Finding:
         """Largest read-back error over the column's spread; render error of the goal picture."""
@@ -27,9 +28,11 @@ class ResetRoundTrip:
         seeds = [int(s) for s in rng.integers(0, 2**31 - 1, ROWS)]
         wanted = self._states(subject, seeds)
         state = task.reset(None, seeds[: len(wanted)])
-        got = np.asarray(
-            task.observe(task.with_state(state, wanted), ("state",))["state"], np.float64
-        )
+        try:
+            placed = task.with_state(state, wanted)
+        except UsageError as e:
+            raise Abstention(f"the simulator refuses a recorded state: {e}") from e
+        got = np.asarray(task.observe(placed, ("state",))["state"], np.float64)
         spread = wanted.std(axis=0)
         spread = np.where(spread > 1e-9, spread, 1.0)
         error = np.abs(got - wanted).max(axis=0) / spread
@@ -43,7 +46,7 @@ class ResetRoundTrip:
             evidence.append(
                 f"{names[c]}: set {wanted[0, c]:.4g}, read {got[0, c]:.4g} {task.columns[c].unit}"
             )
-            order = _order(wanted / spread, got / spread)
+            order = _order(wanted, got, tolerance=limit.value * float(spread.min()))
             if order is not None:
                 said = [names[i] for i in order]
                 evidence.append(f"the columns come back as {', '.join(said)}")
@@ -77,7 +80,8 @@ class ResetRoundTrip:
         data = subject.episodes
         if data is not None and [c.name for c in data.columns] == columns:
             picked = subject.rng("reset rows").permutation(len(data.lengths))[:ROWS].tolist()
-            found = np.stack([np.asarray(data.state(e), np.float64)[-1] for e in picked])
+            ends = [np.asarray(data.state(e), np.float64)[-1] for e in picked]
+            found = np.array(ends).reshape(len(ends), len(columns))
             found = found[np.isfinite(found).all(axis=1)]
             if len(found) >= 8:
                 return found.astype(np.float32).astype(np.float64)
@@ -98,11 +102,11 @@ class ResetRoundTrip:
         return float(np.abs(shown["pixels"].astype(float) - drawn).mean())
 
 
-def _order(wanted: np.ndarray, got: np.ndarray) -> list[int] | None:
+def _order(wanted: np.ndarray, got: np.ndarray, *, tolerance: float) -> list[int] | None:
     """Which column of ``wanted`` each column of ``got`` holds, if it is another order."""
     apart = np.abs(got[:, :, None] - wanted[:, None, :]).max(axis=0)  # [got, wanted]
     best = apart.argmin(axis=1)
-    fits = apart[np.arange(len(best)), best].max() < 1e-3
+    fits = apart[np.arange(len(best)), best].max() <= tolerance
     swapped = sorted(best.tolist()) == list(range(len(best))) and best.tolist() != sorted(best)
     return best.tolist() if fits and swapped else None
 

@@ -7,9 +7,12 @@ from scipy import integrate
 from scipy import stats as sps
 
 from dreamcheck.doctor.contract import Finding, Verdict, finding
-from dreamcheck.doctor.results import ResultSet
+from dreamcheck.doctor.results import ResultSet, Row
 from dreamcheck.doctor.subject import Subject
 from dreamcheck.errors import Abstention
+
+Run = tuple[str, int | None, str]
+Runs = dict[Run, tuple[Row, ...]]
 
 
 class SelectedResult:
@@ -22,7 +25,7 @@ class SelectedResult:
     name = "selected_result"
     title = "The reported run was not picked by its outcome"
     group = "results"
-    needs = ("results",)
+    needs: tuple[str, ...] = ("results",)
 
     def examine(self, subject: Subject) -> Finding:
         """Expected optimism of the choice, and how far the reported rate lies above the mean."""
@@ -87,14 +90,14 @@ def expected_maximum(count: int) -> float:
     return float(value)
 
 
-def _is_last(runs: dict, reported: set) -> bool:  # type: ignore[type-arg]
+def _is_last(runs: Runs, reported: set[Run]) -> bool:
     epochs = [epoch for _, epoch, _ in runs if epoch is not None]
     if len(set(epochs)) < 2:
         return False
     return all(epoch == max(epochs) for _, epoch, _ in reported)
 
 
-def _better(rows: tuple) -> bool:  # type: ignore[type-arg]
+def _better(rows: tuple[Row, ...]) -> bool:
     """Whether the reported part of a run succeeds more than chance allows (exact, 1 in 1000)."""
     told = [r.success for r in rows if r.reported]
     rest = [r.success for r in rows if not r.reported]

@@ -19,7 +19,7 @@ class SolvedAtStart:
     name = "solved_at_start"
     title = "Starts are not already solved"
     group = "protocol"
-    needs = ("protocol", "state")
+    needs: tuple[str, ...] = ("protocol", "state")
 
     def examine(self, subject: Subject) -> Finding:
         """The share over up to 400 of the protocol's cases, with its Wilson interval."""

@@ -24,7 +24,7 @@ class TrainEvalOverlap:
     name = "train_eval_overlap"
     title = "Evaluation episodes are not training episodes"
     group = "data"
-    needs = ("episodes", "train")
+    needs: tuple[str, ...] = ("episodes", "train")
 
     def examine(self, subject: Subject) -> Finding:
         """Share of evaluation windows with a near copy among the training windows."""

@@ -27,11 +27,13 @@ def room() -> Task:
 
 
 @lru_cache(maxsize=16)
-def walks(seed: int, *, episodes: int = 20, length: int = 61) -> ArrayEpisodes:
-    """Exploratory episodes, states only, with the terminated flag."""
+def walks(
+    seed: int, *, episodes: int = 20, length: int = 61, policy: Any = "exploratory"
+) -> ArrayEpisodes:
+    """Episodes of a policy, states only, with the terminated flag."""
     made = fresh_episodes(
         room(),
-        FreshPolicy(policy="exploratory", num_episodes=episodes, length=length),
+        FreshPolicy(policy=policy, num_episodes=episodes, length=length),
         seed=seed,
     )
     return cast(ArrayEpisodes, made.episodes)
@@ -122,3 +124,17 @@ def table(
         for i in range(episodes)
     ]
     return ResultSet(tuple(rows))
+
+
+def habits(base: Base) -> list[Case]:
+    """Sound data of two other behaviour policies: random, and goal-seeking through the door."""
+
+    def build(policy: str) -> Subject:
+        data = walks(seed_of(base), episodes=30, policy=policy)
+        train = walks(seed_of(base) + 5000, episodes=30, policy=policy)
+        return Subject(task=room(), episodes=data, train=train, seed=seed_of(base))
+
+    return [
+        Case(f"sound-{p}", 0.0, False, lambda p=p: build(p))  # type: ignore[misc]
+        for p in ("random", "goal-seeking")
+    ]

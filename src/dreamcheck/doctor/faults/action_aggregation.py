@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dreamcheck.doctor.contract import Base, Case
-from dreamcheck.doctor.faults._rooms import changed, graded, room, seed_of, walks
+from dreamcheck.doctor.faults._rooms import changed, graded, habits, room, seed_of, walks
 from dreamcheck.doctor.subject import Subject
 from dreamcheck.streams import stream
 
@@ -35,7 +35,7 @@ class Held:
 
             return Subject(task=room(), episodes=changed(data, actions=held), seed=seed_of(base))
 
-        return graded((0.0, 0.25, 0.5, 0.75, 1.0), build)
+        return [*graded((0.0, 0.25, 0.5, 0.75, 1.0), build), *habits(base)]
 
 
 GENERATOR = Held()

@@ -8,7 +8,7 @@ import numpy as np
 
 from dreamcheck.doctor.checks.action_lag import shifted
 from dreamcheck.doctor.contract import Base, Case
-from dreamcheck.doctor.faults._rooms import changed, graded, seed_of, walks
+from dreamcheck.doctor.faults._rooms import changed, graded, habits, seed_of, walks
 from dreamcheck.doctor.subject import Subject
 
 
@@ -32,7 +32,7 @@ class Shifted:
 
             return Subject(episodes=changed(data, actions=late), seed=seed_of(base))
 
-        return graded((0.0, 0.5, 0.75, 1.0, 2.0), build)
+        return [*graded((0.0, 0.1, 0.25, 0.5, 1.0, 2.0), build), *habits(base)]
 
 
 GENERATOR = Shifted()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dreamcheck.doctor.contract import Base, Case
-from dreamcheck.doctor.faults._rooms import changed, graded, room, seed_of, walks
+from dreamcheck.doctor.faults._rooms import changed, graded, habits, room, seed_of, walks
 from dreamcheck.doctor.subject import Subject
 
 
@@ -26,7 +26,12 @@ class Rescaled:
             made = changed(data, actions=lambda a, e: np.asarray(a * (1 + grade)))
             return Subject(task=room(), episodes=made, seed=seed_of(base))
 
-        return graded((0.0, 0.02, 0.06, 0.15, 1.0, 4.0), build)
+        smaller = [
+            # Less than the box: only the gain tells.
+            Case(f"smaller-{g:g}", g, True, lambda g=g: build(-g))  # type: ignore[misc]
+            for g in (0.1, 0.5)
+        ]
+        return [*graded((0.0, 0.02, 0.06, 0.15, 1.0, 4.0), build), *smaller, *habits(base)]
 
 
 GENERATOR = Rescaled()

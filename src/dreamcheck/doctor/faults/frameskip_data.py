@@ -9,7 +9,7 @@ import numpy as np
 
 from dreamcheck.data.episodes import ArrayEpisodes
 from dreamcheck.doctor.contract import Base, Case
-from dreamcheck.doctor.faults._rooms import graded, room, seed_of, skipping, walks
+from dreamcheck.doctor.faults._rooms import graded, habits, room, seed_of, skipping, walks
 from dreamcheck.doctor.subject import Subject
 
 
@@ -56,7 +56,7 @@ class Skipped:
             True,
             lambda: Subject(task=room(), episodes=skipping(data, 2, repeat=True)),
         )
-        return [*graded((0.0, 2.0, 3.0, 5.0), build), repeated]
+        return [*graded((0.0, 2.0, 3.0, 5.0), build), repeated, *habits(base)]
 
 
 GENERATOR = Skipped()

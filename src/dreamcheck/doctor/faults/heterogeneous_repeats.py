@@ -30,7 +30,7 @@ class Different:
             rows = [replace(r, repeat=str(k)) for k in range(3) for r in one]
             return Subject(results=ResultSet(tuple(rows)), seed=seed_of(base))
 
-        return [*graded((0.0, 0.1, 0.3, 0.5, 0.8), build), Case("copies", 0.0, True, copies)]
+        return [*graded((0.0, 0.1, 0.3, 0.5, 0.8), build), Case("copies", 1.0, True, copies)]
 
 
 GENERATOR = Different()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dreamcheck.doctor.contract import Base, Case
-from dreamcheck.doctor.faults._rooms import changed, graded, seed_of, walks
+from dreamcheck.doctor.faults._rooms import changed, graded, habits, seed_of, walks
 from dreamcheck.doctor.subject import Subject
 from dreamcheck.streams import stream
 
@@ -45,7 +45,11 @@ class Holes:
 
             return Subject(episodes=changed(data, state=holed), seed=seed_of(base))
 
-        return [*graded((0.0, 1.0, 5.0, 50.0), build), Case("state-1", 1.0, True, state)]
+        return [
+            *graded((0.0, 1.0, 5.0, 50.0), build),
+            Case("state-1", 1.0, True, state),
+            *habits(base),
+        ]
 
 
 GENERATOR = Holes()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dreamcheck.doctor.contract import Base, Case
-from dreamcheck.doctor.faults._rooms import changed, graded, seed_of, walks
+from dreamcheck.doctor.faults._rooms import changed, graded, habits, seed_of, walks
 from dreamcheck.doctor.subject import Subject
 
 
@@ -41,6 +41,7 @@ class Shared:
         return [
             *graded((0.0, 0.025, 0.1, 0.5, 1.0), build),
             Case("rounded-copies", 0.1, True, rounded),
+            *habits(base),
         ]
 
 
