@@ -19,6 +19,7 @@ from dreamcheck.doctor.results import ResultSet, Row, read_results, results_from
 from dreamcheck.errors import Abstention, UsageError
 from dreamcheck.planning.protocol import load_protocol
 from dreamcheck.tasks.protocol import Column
+from dreamcheck.tasks.tworoom import TwoRoom
 
 MINE = (
     "action_aggregation",
@@ -242,7 +243,7 @@ def test_states_that_the_simulator_refuses_are_wrong_not_skipped():
         state=np.concatenate([data.state(e) / 112 - 2 for e in data]),
         columns=data.columns,
     )
-    normalised = Subject(task=subject.task, episodes=small)
+    normalised = Subject(task=TwoRoom(), episodes=small)
     found = CHECKS["env_replay"].examine(normalised)
     assert found.verdict is Verdict.WRONG and "refuses a recorded state" in found.evidence[0]
     with pytest.raises(Abstention, match="refuses a recorded state"):
