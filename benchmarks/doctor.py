@@ -22,7 +22,7 @@ import torch
 from dreamcheck.doctor.bases import ModelBase, checkpoint_base, toy_base
 from dreamcheck.doctor.contract import Verdict
 from dreamcheck.doctor.examination import run_check
-from dreamcheck.doctor.operating import FILE
+from dreamcheck.doctor.operating import BEGIN, END, FILE, table
 from dreamcheck.doctor.registry import all_checks, all_generators
 from dreamcheck.models.registry import shipped_folder
 from dreamcheck.stats.binomial import wilson_interval
@@ -61,7 +61,9 @@ def bases(widths: list[Path], seed: int) -> list[ModelBase]:
     ]
 
 
-def measure(widths: list[Path], seeds: int, only: list[str]) -> list[dict[str, Any]]:
+def measure(
+    widths: list[Path], seeds: range, only: list[str], on: list[str]
+) -> list[dict[str, Any]]:
     """One row per case: check, base, seed, case, grade, whether faulty, verdict."""
     checks = {c.name: c for c in all_checks() if not only or c.name in only}
     generators = all_generators()
@@ -69,15 +71,17 @@ def measure(widths: list[Path], seeds: int, only: list[str]) -> list[dict[str, A
     if without:
         raise SystemExit(f"no fault generator for {', '.join(without)}")
     rows = []
-    for seed in range(seeds):
+    for seed in seeds:
         for place, base in enumerate(bases(widths, seed)):
             for name, check in checks.items():
                 generator = generators[name]
                 if not generator.uses_model and place:
                     continue
+                if on and (base.name if generator.uses_model else "own data") not in on:
+                    continue
                 for case in generator.cases(base):
-                    if case.faulty and generator.uses_model and seed:
-                        continue  # the faults of models are graded once, on the first seed
+                    if case.faulty and seed:
+                        continue  # faults are graded on the first seed, false alarms on all
                     begun = time.monotonic()
                     finding = run_check(check, case.build())
                     rows.append(
@@ -136,8 +140,11 @@ def main() -> None:
     parser.add_argument("--train", type=Path, help="train widths 8 and 32 here, and use them")
     parser.add_argument("--widths", type=Path, nargs="*", default=[], help="TwoRoom checkpoints")
     parser.add_argument("--seeds", type=int, default=4)
-    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--only", nargs="*", default=[], help="only these checks")
+    parser.add_argument("--on", nargs="*", default=[], help="only these bases ('own data': none)")
     parser.add_argument("--rows", type=Path, help="write every case here as JSON")
+    parser.add_argument("--add", type=Path, nargs="*", default=[], help="rows of earlier parts")
     parser.add_argument("--write", action="store_true", help="keep as doctor/operating.json")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -145,7 +152,10 @@ def main() -> None:
     if args.train:
         widths += [trained(args.train, w) for w in (8, 32)]
     begun = time.monotonic()
-    rows = measure(widths, args.seeds, args.only)
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
+    rows = measure(widths, seeds, args.only, args.on)
+    for part in args.add:
+        rows += json.loads(part.read_text())
     found = summary(rows)
     print(
         f"{'check':<20} {'false alarms':>14} {'95% up to':>10} {'found':>9}  smallest fault found"
@@ -166,12 +176,18 @@ def main() -> None:
 
         path = Path(doctor.__file__).parent / FILE
         document = {
-            "made_by": f"python benchmarks/doctor.py --train DIR --seeds {args.seeds} --write",
+            "made_by": "python benchmarks/doctor.py --train DIR --seeds "
+            f"{1 + max(r['seed'] for r in rows)} --write"
+            + (" (in parts: --on, --first-seed, --rows, --add)" if args.add else ""),
             "cases": len(rows),
             "checks": found,
         }
         path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
-        print(f"written to {path}")
+        page = Path(__file__).parent.parent / "docs" / "doctor.md"
+        before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+        after = rest.partition(END)[2]
+        page.write_text(f"{before}{BEGIN}\n{table(document)}{END}{after}", encoding="utf-8")
+        print(f"written to {path} and {page}")
 
 
 if __name__ == "__main__":

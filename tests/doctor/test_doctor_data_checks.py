@@ -13,13 +13,13 @@ import pytest
 from dreamcheck.data.episodes import ArrayEpisodes
 from dreamcheck.doctor import Subject, Verdict
 from dreamcheck.doctor.checks.selected_result import expected_maximum
-from dreamcheck.doctor.faults._rooms import room
 from dreamcheck.doctor.motion import fit_law, steps_of
 from dreamcheck.doctor.registry import all_checks, all_generators
 from dreamcheck.doctor.results import ResultSet, Row, read_results, results_from
 from dreamcheck.errors import Abstention, UsageError
 from dreamcheck.planning.protocol import load_protocol
 from dreamcheck.tasks.protocol import Column
+from dreamcheck.tasks.tworoom import TwoRoom
 
 MINE = (
     "action_aggregation",
@@ -243,8 +243,7 @@ def test_states_that_the_simulator_refuses_are_wrong_not_skipped():
         state=np.concatenate([data.state(e) / 112 - 2 for e in data]),
         columns=data.columns,
     )
-    # The generator's altered task clips positions; the real one refuses them.
-    normalised = Subject(task=room(), episodes=small)
+    normalised = Subject(task=TwoRoom(), episodes=small)
     found = CHECKS["env_replay"].examine(normalised)
     assert found.verdict is Verdict.WRONG and "refuses a recorded state" in found.evidence[0]
     with pytest.raises(Abstention, match="refuses a recorded state"):

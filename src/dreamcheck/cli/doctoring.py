@@ -176,8 +176,7 @@ def _print(result: dict[str, Any]) -> None:
     for f in done:
         if f["verdict"] == "fine":
             continue
-        typer.echo(f"\n{f['verdict'].upper()}  {f['check']}: {f['title']}? No.".replace(
-            "? No.", " - not so." if f["verdict"] in ("wrong", "warn") else " - cannot tell."))  # fmt: skip
+        typer.echo(f"\n{f['verdict'].upper()}  {f['check']}. Asked: {f['title']}?")
         for line in f["evidence"]:
             typer.echo(textwrap.fill(line, 98, initial_indent="    ", subsequent_indent="      "))
         if f["fix"]:

@@ -56,8 +56,10 @@ def assemble_subject(
     if data is not None:
         parts["episodes"] = open_episodes(data, mapping)
         parts["episodes_from"] = f"recorded ({Path(data).name})"
-    elif parts.get("task") is not None and parts.get("model") is not None:
-        fresh = record_fresh(parts["task"], parts["model"].conventions.image_size, seed=seed)
+    elif parts.get("task") is not None:
+        sizes = parts["task"].sizes
+        side = parts["model"].conventions.image_size if "model" in parts else min(sizes, default=0)
+        fresh = record_fresh(parts["task"], side, seed=seed)
         if fresh is not None:
             parts["episodes"] = fresh
             parts["episodes_from"] = "recorded now with the simulator"

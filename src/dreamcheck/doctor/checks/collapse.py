@@ -52,12 +52,16 @@ class Collapse:
         return finding(
             self,
             Verdict.WRONG if flat or thin else Verdict.WARN if warn else Verdict.FINE,
+            # The headline is the number that the threshold decided.
             measured={
+                **({"spread": (spread, "latent units")} if flat else {}),
                 "rank": (rank, f"effective dimensions of {width}"),
                 "spread": (spread, "latent units"),
                 "dead": (dead, "of the dimensions"),
             },
-            limit=(rank_least.value, "effective dimensions"),
+            limit=(least.value, "latent units")
+            if flat
+            else (rank_least.value, "effective dimensions"),
             threshold=least if flat else rank_least,
             evidence=[f"{len(z)} frames of {source}: mean deviation {spread:.3g}, effective rank "
                       f"{rank:.2f} of {width}, {dead:.0%} of the dimensions never move"],

@@ -68,7 +68,7 @@ def _block(reader: DiagnosisReader, i: int, f: Mapping[str, Any]) -> str:
         for k, line in enumerate(f["evidence"])
     )
     return (
-        f"<h3>{MARKS[f['verdict']]} {text(f['verdict'])}: {text(f['title'])}</h3>"
+        f"<h3>{MARKS[f['verdict']]} {text(f['verdict'])}. Asked: {text(f['title'])}?</h3>"
         f"<p>{_measured(reader, i, f)}{threshold}. {_operating(reader, i, f)}</p>"
         f"<ul>{lines}</ul>{fix}"
     )
