@@ -8,7 +8,16 @@ import traceback
 import typer
 
 from dreamcheck import __version__
-from dreamcheck.cli import checkpoints, designing, looking, planning, reproducing, scoring, studies
+from dreamcheck.cli import (
+    checkpoints,
+    designing,
+    doctoring,
+    looking,
+    planning,
+    reproducing,
+    scoring,
+    studies,
+)
 from dreamcheck.errors import DreamcheckError, ExitCode
 
 app = typer.Typer(
@@ -37,7 +46,16 @@ def root(
     5 integrity or reproduction mismatch, 6 gate regressed, 7 incomplete."""
 
 
-for module in (studies, looking, checkpoints, reproducing, scoring, planning, designing):
+for module in (
+    studies,
+    looking,
+    checkpoints,
+    reproducing,
+    scoring,
+    planning,
+    designing,
+    doctoring,
+):
     module.register(app)
 
 

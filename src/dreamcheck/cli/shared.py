@@ -55,6 +55,12 @@ Resume = Annotated[
         help="Go on where a stopped run ended; --no-resume refuses a folder that holds a study.",
     ),
 ]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow", help="A guard that may fail (law 2); every record and report then says so."
+    ),
+]
 MixedNumerics = Annotated[
     bool,
     typer.Option(

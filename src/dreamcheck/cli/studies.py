@@ -78,6 +78,7 @@ def discover(
     mode: Annotated[
         str | None, typer.Option("--mode", help="default, or paper for the paper's own rules.")
     ] = None,
+    allow: shared.Allow = None,
     device: shared.Device = "cpu",
     threads: shared.Threads = None,
     batch_size: shared.BatchSize = 64,
@@ -107,6 +108,7 @@ def discover(
         changes,
         specification=specification,
         budget=budget,
+        allow=allow,
         device=device,
         threads=threads,
         batch_size=batch_size,
@@ -229,6 +231,7 @@ def _run(
     *,
     specification: list[str] | None = None,
     budget: int | None = None,
+    allow: list[str] | None = None,
     device: str = "cpu",
     threads: int | None = None,
     batch_size: int = 64,
@@ -253,6 +256,8 @@ def _run(
         tile=batch_size,
         mixed_numerics=mixed_numerics,
         resume=resume,
+        guarded=True,
+        allow=tuple(allow or ()),
     ) as study:
         run(study)
     page = write_report(out)

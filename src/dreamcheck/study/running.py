@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from dreamcheck.study.config import StudyConfig, study_from
 from dreamcheck.study.filming import film
 from dreamcheck.study.persisting import persist
 from dreamcheck.study.searching import run_searches
-from dreamcheck.study.study import Study
+from dreamcheck.study.study import Bench, Study
 from dreamcheck.study.validating import validate
 
 
@@ -31,13 +31,18 @@ def opened(
     tile: int = 64,
     mixed_numerics: bool = False,
     resume: bool = True,
+    guarded: bool = False,
+    allow: Sequence[str] = (),
 ) -> Iterator[Study]:
     """The study in a directory, opened for writing with its model and task.
 
     Args:
         config: its protocol; None takes the one that study.toml froze.
+        guarded: run the doctor's guards of a discovery first (law 2). allow: guards that may fail;
+            every record is then stamped.
 
     Raises:
+        GuardRefused: a guard failed.
         UsageError: no study there and no protocol given; another protocol; resume=False and a
             study is there.
     """
@@ -50,15 +55,39 @@ def opened(
     if config is None:
         config = protocol_of(directory)
     bench = assemble(config, device=device, threads=threads)
+    stamps = guard(config, bench, allow=allow) if guarded else []
     with Study.at(
         directory,
         config,
         bench,
+        stamps=stamps,
         progress=progress,
         tile=tile,
         mixed_numerics=mixed_numerics,
     ) as study:
         yield study
+
+
+def guard(config: StudyConfig, bench: Bench, *, allow: Sequence[str] = ()) -> list[str]:
+    """Stamps of guards that failed and were allowed; the study's guards are those of discovery.
+
+    Raises:
+        GuardRefused: a guard failed that was not allowed.
+    """
+    # Imported here: the doctor reads recorded data, which a study without guards never needs.
+    from dreamcheck.doctor.guards import guards_of, require
+    from dreamcheck.doctor.subject import Subject
+    from dreamcheck.models.reference import load_support
+    from dreamcheck.models.registry import checkpoint_folder
+
+    folder = checkpoint_folder(config.model)
+    subject = Subject(
+        model=bench.model,
+        task=bench.task,
+        readout=bench.readout,
+        support=load_support(folder) if folder else None,
+    )
+    return require(guards_of("discover"), subject, allow=allow)
 
 
 def protocol_of(directory: str | Path) -> StudyConfig:

@@ -1,0 +1,1 @@
+"""One check, one file: each holds ``CHECK``, found by ``dreamcheck.doctor.registry``."""

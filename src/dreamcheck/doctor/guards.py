@@ -1,0 +1,90 @@
+"""Guards that stand before a number (law 2): a failed one refuses, or stamps what was let through.
+
+    stamps = require(guards_of("discover"), subject, allow=allow)
+
+Guards are the cheap ones among the checks; a verdict is kept per model, task and data, so a second
+command on the same subject asks nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dreamcheck.doctor.contract import Finding, Verdict
+from dreamcheck.doctor.examination import run_check
+from dreamcheck.doctor.registry import all_checks, chosen_checks
+from dreamcheck.doctor.subject import Subject
+from dreamcheck.errors import GuardRefused, UsageError
+
+GUARDS: dict[str, tuple[str, ...]] = {
+    "discover": ("training_mode", "model_nan", "batch_mates", "collapse", "domain_guard"),
+    "plan": ("training_mode", "model_nan", "batch_mates", "collapse", "domain_guard",
+             "protocol_feasibility"),
+    "score": ("training_mode", "model_nan", "batch_mates", "collapse"),
+    "consistency": ("training_mode", "model_nan", "batch_mates", "collapse", "domain_guard"),
+}  # fmt: skip
+"""Which command depends on which checks."""
+
+_KEPT: dict[tuple[str, ...], Finding] = {}
+
+
+def guards_of(command: str) -> tuple[str, ...]:
+    """Names of a command's guards."""
+    return GUARDS[command]
+
+
+def require(guards: Sequence[str], subject: Subject, *, allow: Sequence[str] = ()) -> list[str]:
+    """Stamps for guards that failed and were allowed; empty when all passed.
+
+    A guard that is skipped or cannot tell does not refuse: it has not failed.
+
+    Args:
+        allow: names of guards that may fail.
+
+    Raises:
+        GuardRefused: a guard failed that is not in ``allow``.
+        UsageError: ``allow`` names no check.
+    """
+    known = {c.name for c in all_checks()}
+    unknown = [a for a in allow if a not in known]
+    if unknown:
+        raise UsageError(
+            f"--allow {unknown[0]!r} is no guard; they are {', '.join(sorted(guards))}."
+        )
+    stamps = []
+    for check in chosen_checks(only=tuple(guards)):
+        key = _key(check.name, subject)
+        finding = _KEPT.get(key) if key else None
+        if finding is None:
+            finding = run_check(check, subject)
+            if key:
+                _KEPT[key] = finding
+        if finding.verdict is not Verdict.WRONG:
+            continue
+        name, headline = next(iter(finding.measured.items()))
+        said = f"{name} = {headline.value:.3g} {headline.unit}"
+        if finding.threshold is not None:
+            said += f" (threshold {finding.threshold.value:g}, {finding.threshold.source})"
+        if check.name not in allow:
+            raise GuardRefused(
+                f"the guard {check.name!r} failed: {said}. {'; '.join(finding.evidence[:2])}. No "
+                f"number is given. {finding.fix}. To run anyway: --allow {check.name}; every "
+                "record then says so."
+            )
+        stamps.append(f"guard {check.name} failed and was allowed: {said}")
+    return stamps
+
+
+def _key(check: str, subject: Subject) -> tuple[str, ...] | None:
+    """Under what a verdict is kept; None when a part has no digest of its own."""
+    if subject.model is None:
+        return None
+    modes = ""
+    module = getattr(subject.model, "module", None)
+    if module is not None:
+        modes = str(sum(m.training for m in module.modules()))
+    # Tasks and protocols are told apart by object, for wrappers share the name of what they wrap.
+    return (
+        check, subject.model.identity, modes, subject.thresholds.name, str(subject.seed),
+        str(id(subject.task)), str(id(subject.episodes)), str(id(subject.protocol)),
+    )  # fmt: skip
