@@ -8,7 +8,7 @@ import traceback
 import typer
 
 from dreamcheck import __version__
-from dreamcheck.cli import checkpoints, looking, reproducing, scoring, studies
+from dreamcheck.cli import checkpoints, gating, looking, reproducing, scoring, studies
 from dreamcheck.errors import DreamcheckError, ExitCode
 
 app = typer.Typer(
@@ -37,7 +37,7 @@ def root(
     5 integrity or reproduction mismatch, 6 gate regressed, 7 incomplete."""
 
 
-for module in (studies, looking, checkpoints, reproducing, scoring):
+for module in (studies, looking, checkpoints, reproducing, scoring, gating):
     module.register(app)
 
 

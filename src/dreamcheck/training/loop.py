@@ -221,8 +221,12 @@ class Training:
         until: int | None = None,
         progress: Progress | None = None,
         on_step: Callable[[int, Losses], None] | None = None,
+        stop_at: float | None = None,
     ) -> None:
-        """Steps up to ``until`` (default: the recipe's number), saving as it goes."""
+        """Steps up to ``until`` (default: the recipe's number), saving as it goes.
+
+        stop_at: a time.monotonic() after which the next save is the last.
+        """
         progress = progress or Silent()
         total = self.recipe.optimiser.steps
         until = total if until is None else until
@@ -249,6 +253,8 @@ class Training:
                 self.cpu_s += now[1] - began[1]
                 began = now
                 self.save()
+                if stop_at is not None and now[0] >= stop_at:
+                    break
         progress.finish()
 
     def save(self) -> None:

@@ -20,11 +20,21 @@ def task_of(recipe: DataRecipe) -> Task:
         from dreamcheck.tasks.tworoom import TwoRoom
 
         return cast(Task, TwoRoom())  # its tuples are of a fixed length, the protocol's are not
-    raise UsageError(f"data.task = {recipe.task!r} is not a simulator we train on; use tworoom.")
+    if recipe.task == "pusht":
+        from dreamcheck.tasks.pusht import PushT
+
+        return cast(Task, PushT())
+    raise UsageError(
+        f"data.task = {recipe.task!r} is not a simulator we train on; use tworoom or pusht."
+    )
 
 
 def policy_of(recipe: DataRecipe) -> Policy:
     """The behaviour policy a recipe names."""
+    if recipe.task == "pusht":
+        from dreamcheck.tasks.pusht.policies import make_policy
+
+        return make_policy(recipe.policy)
     from dreamcheck.tasks.tworoom import policies
 
     known = {
@@ -95,7 +105,8 @@ def record_episodes(
 
 def constants_of(recipe: DataRecipe) -> dict[str, Value]:
     """Task coordinates that default resets never vary, with the value they have."""
+    if recipe.task == "pusht":
+        return {}  # agent, block and goal are all drawn by the seed
     from dreamcheck.tasks.tworoom.parameters import FACTORS
 
-    task_of(recipe)
     return {name: factor.initial for name, factor in FACTORS.items()}
