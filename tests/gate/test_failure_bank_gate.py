@@ -41,7 +41,7 @@ def bank_of(*entries, **measured):
     facts = dict(
         task="tworoom", task_version="1", package_version="dreamcheck 0.1.0", policy="goal-seeking",
         policy_digest="p", target="state_probe", unit="px", columns=("agent_x", "agent_y"),
-        history=3, forecast=8, frameskip=5, level=10.0,
+        history=3, forecast=8, frameskip=5, levels={"start-goal-prefix": 10.0},
     )  # fmt: skip
     config = load_study("tworoom-demo")
     return Bank(

@@ -15,6 +15,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this file."""
     app.command()(bank)
     app.command()(gate)
+    app.command()(repair)
 
 
 def bank(
@@ -110,6 +111,56 @@ def gate(
         raise typer.Exit(ExitCode.ABSTAINED)
     if result.regressed:
         raise typer.Exit(ExitCode.GATE_REGRESSED)
+
+
+def repair(
+    bank_folder: Annotated[Path, typer.Argument(help="Folder of a bank.", metavar="BANK")],
+    model: Annotated[str, typer.Option("--model", help="The checkpoint to repair.")],
+    recipe: Annotated[str, typer.Option("--recipe", help="What it was trained with.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for both checkpoints and the record.")],
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Further predictor steps.")] = 600,
+    around: Annotated[
+        int, typer.Option("--around", min=1, help="Episodes from half of the failures.")
+    ] = 100,
+    original: Annotated[
+        int, typer.Option("--original", min=2, help="Episodes of the original data.")
+    ] = 200,
+    planning: Annotated[
+        int, typer.Option("--planning", min=0, help="Episodes for planning success; 0: none.")
+    ] = 20,
+    threads: shared.Threads = None,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Train on with data around half of a bank's failures, and judge it by the other half.
+
+    A control is trained on as long without that data; both are gated. TwoRoom for now.
+
+    Example: dreamcheck repair banks/tworoom --model tworoom-small --recipe tworoom-small --out r1
+    """
+    import torch
+
+    from dreamcheck.gate import load_bank
+    from dreamcheck.gate.repair import Settings
+    from dreamcheck.gate.repair import repair as run_repair
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    settings = Settings(steps=steps, around=around, original=original, planning=planning)
+    found = run_repair(
+        load_bank(bank_folder), model=model, recipe=recipe, out=out, settings=settings
+    )
+    if as_json:
+        shared.print_json(found.to_dict())
+        return
+    rows = []
+    for name, group in found.to_dict()["groups"].items():
+        for arm in ("repaired", "control"):
+            cell = group[arm]
+            changed = ", ".join(f"{n} {w}" for w, n in cell["words"].items() if n)
+            rows.append((name, arm, _number(cell["old_risk"]), _number(cell["new_risk"]), changed))
+    shared.print_table(rows, head=("inputs", "trained on", "risk before", "after", "gate"))
+    for name, s in found.success.items():
+        typer.echo(f"planning success, {name}: {s['successes']:g} of {s['episodes']}")
 
 
 def _number(value: float | None) -> str:

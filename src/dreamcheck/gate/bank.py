@@ -50,8 +50,8 @@ class Measured(_Part):
     """How the bank's risks were measured: what a replay has to share.
 
     history, forecast, frameskip: resolved. columns, unit: of the state readout.
-    level: a risk above it is a failure, in ``unit``: the 95th percentile of the study's random
-        inputs under the model that was searched.
+    levels: by specification; a risk above it is a failure, in ``unit``: the 95th percentile of the
+        study's random inputs of that specification under the model that was searched.
     """
 
     task: str
@@ -65,7 +65,7 @@ class Measured(_Part):
     history: int
     forecast: int
     frameskip: int
-    level: float
+    levels: dict[str, float]
 
 
 class Bank(_Part):

@@ -66,7 +66,7 @@ class GateResult:
 
     bank: str
     title: str
-    level: float
+    levels: dict[str, float]
     unit: str
     seeds: tuple[int, ...]
     old: str
@@ -135,7 +135,7 @@ def judge(bank: Bank, old: Losses, new: Losses) -> tuple[CaseVerdict, ...]:
 def _word(
     bank: Bank, e: BankEntry, old: Losses, new: Losses, tests: Any, lower: Any, higher: Any
 ) -> CaseVerdict:
-    level, unit = bank.measured.level, bank.measured.unit
+    level, unit = bank.measured.levels[e.specification], bank.measured.unit
     before, after = old.risks.get(e.id), new.risks.get(e.id)
 
     def case(word: Word, reason: str) -> CaseVerdict:

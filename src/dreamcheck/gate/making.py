@@ -37,7 +37,7 @@ def bank_from_study(directory: str | Path, *, sentinels: int | None = None) -> B
         values = _values(store)
         protocol = dict(store.protocol)
         seeds = store.seeds
-    level = float(confirmed[0]["numbers"]["threshold"])
+    levels = {f["spec"]: float(f["numbers"]["threshold"]) for f in findings}
     stratum = {f["input"]: f["stratum"] for f in findings}
     # A shortlisted and a randomly drawn confirmed input are both failures: one entry each.
     chosen = {f["input"]: f for f in confirmed}
@@ -60,7 +60,7 @@ def bank_from_study(directory: str | Path, *, sentinels: int | None = None) -> B
         if v.risk is None or v.input in chosen:
             continue
         role: Role = "default-reset" if v.group == "default-reset" else "random"
-        if v.group == "shortlist" or v.risk > level:
+        if v.group == "shortlist" or v.risk > levels[v.spec]:
             continue  # a sentinel is something that passed
         entry = BankEntry(
             id=v.input,
@@ -91,7 +91,7 @@ def bank_from_study(directory: str | Path, *, sentinels: int | None = None) -> B
             history=subject["history"],
             forecast=subject["forecast"],
             frameskip=subject["frameskip"],
-            level=level,
+            levels=levels,
         ),
         protocol=protocol,
         used_seeds=tuple(sorted({s for part in seeds.values() for s in part})),

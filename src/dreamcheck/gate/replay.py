@@ -77,7 +77,7 @@ def gate(
     return GateResult(
         bank=bank.digest,
         title=bank.title,
-        level=bank.measured.level,
+        levels=bank.measured.levels,
         unit=bank.measured.unit,
         seeds=seeds,
         old=measured["old"].identity,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -57,6 +58,7 @@ def record_episodes(
     steps: int,
     image_size: int,
     root_seed: int = 0,
+    inputs: Sequence[Mapping[str, Value]] | None = None,
     progress: Progress | None = None,
 ) -> ArrayEpisodes:
     """Episodes of ``steps`` environment steps, frames in memory.
@@ -67,13 +69,15 @@ def record_episodes(
     Args:
         env_seeds: one default reset each.
         image_size: side of the frames, a size the task can draw.
+        inputs: where to start, one per seed, an action prefix included; None: default resets.
 
     Returns:
         E episodes of steps + 1 frames, with the task's state columns and "goal" as an extra.
     """
     progress = progress or Silent()
     e = len(env_seeds)
-    state = task.reset(None, [int(s) for s in env_seeds])
+    state = task.reset(inputs, [int(s) for s in env_seeds])
+    prefix = task.prefix(inputs, e)
     rngs = RowStreams.of(root_seed, "behaviour", [int(s) for s in env_seeds])
     pixels = np.empty((e, steps + 1, 3, image_size, image_size), np.uint8)
     states = np.empty((e, steps + 1, len(task.columns)), np.float32)
@@ -88,7 +92,8 @@ def record_episodes(
         goals[:, t] = seen["goal"]
         if t < steps:
             seen["step"] = np.full(e, t)
-            actions[:, t] = policy.act(seen, rngs)
+            chosen = policy.act(seen, rngs)
+            actions[:, t] = prefix[:, t] if t < prefix.shape[1] else chosen
             state = task.step(state, actions[:, t])
         progress.advance(t + 1)
     progress.finish()

@@ -37,9 +37,11 @@ def body(reader: DiagnosisReader) -> str:
             f"({reader.text(r['null_label'])}) against the old checkpoint gives {null}.</p>"
         )
     parts += [f"<p>{reader.text(note)}.</p>" for note in r["notes"]]
+    levels = ", ".join(
+        f"{reader.number(f'levels.{name}', '{:.2f}')} ({reader.text(name)})" for name in r["levels"]
+    )
     parts.append(
-        "<p>An input fails above "
-        f"{reader.number('level', '{:.2f}')} {reader.text(r['unit'])}. Fixed and worse are exact "
+        f"<p>An input fails above {levels} {reader.text(r['unit'])}. Fixed and worse are exact "
         "one-sided sign tests over seeds, with Holm over the bank; new is an input that passed "
         "with the old checkpoint on these seeds. Old failures fall towards the mean when they are "
         "measured again: the old checkpoint's own fall is the part no training earned.</p>"
