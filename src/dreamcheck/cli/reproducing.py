@@ -57,11 +57,14 @@ def viscore(data: Data, json_file: JsonFile = None) -> None:
 @group.command()
 def pusht(
     out: Annotated[Path, typer.Option("--out", help="Folder for the records; resumable.")],
-    model: Annotated[str, typer.Option("--model", help="Checkpoint folder.")],
+    model: Annotated[str, typer.Option("--model", help="Checkpoint folder.")] = "pusht-small",
     page: Annotated[
         Path | None, typer.Option("--page", help="Write the results page here.")
     ] = None,
     cases: Annotated[int, typer.Option("--cases", help="Inputs for the consequence.")] = 8,
+    measure: Annotated[
+        bool, typer.Option("--measure/--no-measure", help="--no-measure: only write the page.")
+    ] = True,
 ) -> None:
     """The 576 PushT protocol end to end on your model; needs the [swm] extra.
 
@@ -70,7 +73,7 @@ def pusht(
     from dreamcheck.reproduce.pusht import page as results_page
     from dreamcheck.reproduce.pusht import run_protocol
 
-    directory = run_protocol(model, out, cases=cases)
+    directory = run_protocol(model, out, cases=cases) if measure else out / "576"
     if page is not None:
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(results_page(directory), encoding="utf-8")
