@@ -60,9 +60,10 @@ def _roles(reader: DiagnosisReader, r: Mapping[str, Any]) -> str:
         )
         rows.append(f"<tr><td>{reader.text(role)}</td>{cells}</tr>")
     return (
-        f"<table><caption>Mean risk, {reader.text(r['unit'])}</caption><thead><tr><th>cases</th>"
+        '<div class="scroll"><table class="sortable"><caption>Mean risk, '
+        f"{reader.text(r['unit'])}</caption><thead><tr><th>cases</th>"
         '<th class="r">when the bank was made</th><th class="r">old, again</th>'
-        f'<th class="r">new</th></tr></thead><tbody>{"".join(rows)}</tbody></table>'
+        f'<th class="r">new</th></tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
     )
 
 
@@ -93,5 +94,6 @@ def _cases(reader: DiagnosisReader, r: Mapping[str, Any]) -> str:
         '<div class="scroll"><table class="sortable"><caption>Every case</caption><thead><tr>'
         '<th>verdict</th><th>role</th><th class="r">bank</th><th class="r">old</th>'
         '<th class="r">new</th><th class="r">seeds lower</th><th class="r">seeds higher</th>'
-        f"<th>input</th></tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+        f'<th style="min-width:16em">input</th></tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
