@@ -188,7 +188,7 @@ def _head(store: Store, subject: Mapping[str, Any]) -> str:
 
 Written by `dreamcheck reproduce pusht --model MODEL --out DIR --page docs/results/pusht.md` from the records in DIR; no number here was typed.
 
-- Model `{subject["identity"][:12]}`, task version `{subject["task_version"]}`, {subject["package_version"]}, policy {subject["policy"]["name"]}.
+- Checkpoint `{Path(subject["model"]).name}`, identity `{subject["identity"][:12]}`, task version `{subject["task_version"]}`, {subject["package_version"]}, policy {subject["policy"]["name"]}.
 - Interface: state probe, agent xy, block xy and the tip of a 60 px arm at the block's angle, {subject["unit"]} at the final forecast step; {subject["history"]} frames observed, {subject["forecast"]} predicted, {subject["frameskip"]} steps apart. The paper's is the same in structure but in its own probe's units: **the risks cannot be compared with the paper's, only the orderings.**
 - The probe's own held-out error: {readout["mean_mae"]:.2f} px mean absolute.
 - {store.count("measurement")} measurements.{unit}
@@ -428,11 +428,25 @@ def _agreement(store: Store) -> str:
     )
 
 
+def _whole_cost(store: Store) -> str:
+    """What measuring the larger libraries whole would take at the measured unit cost."""
+    cost = list(store.records("unit-cost"))
+    if not cost:
+        return ""
+    unit = sum(r.meta["wall_s"] for r in cost) / sum(r.payload["measurements"] for r in cost)
+    told = " and ".join(f"{n:,}: {n * 8 * unit / 60:.0f} min" for n in (3510, 12016))
+    return (
+        f"- Neither larger library was measured or searched; whole, on eight seeds and at the unit "
+        f"cost above, they would take ({told}).\n"
+    )
+
+
 def _not_run(store: Store) -> str:
     restarts = len({r.payload["restart_seed"] for r in store.records("trace")})
     cases = store.count("consequence")
     return (
         "## What was not run\n\n"
+        f"{_whole_cost(store)}"
         f"- {restarts} online restarts and {len(RESTARTS)} replayed ones instead of the paper's 96; "
         f"8 neighbourhood seeds instead of 16; {cases} consequence cases instead of 32 a group.\n"
         "- `explain` and table J.1's own 431 grid, whose coordinates are unpublished.\n"
