@@ -41,10 +41,10 @@ def body(reader: DiagnosisReader) -> str:
         f"{reader.number('settings.steps')} predictor steps, once with "
         f"{reader.number('settings.around')} episodes around half of its confirmed failures, once "
         "(control) without. Both are gated against it; the other half was never collected "
-        "around.</p><table><thead><tr><th>inputs</th><th>trained on</th><th class='r'>count</th>"
+        "around.</p><div class='scroll'><table class='sortable'><thead><tr><th>inputs</th><th>trained on</th><th class='r'>count</th>"
         "<th class='r'>risk before</th><th class='r'>after</th><th class='r'>fixed</th>"
         "<th class='r'>unchanged</th><th class='r'>worse</th><th class='r'>new</th></tr></thead>"
-        f"<tbody>{''.join(rows)}</tbody></table>"
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
         + (f"<p>Planning success: {success}.</p>" if success else "")
         + f"<p>Risks in {reader.text(r['unit'])}.</p>"
     )
