@@ -34,7 +34,7 @@ def test_installed_tasks_are_offered_by_name(monkeypatch):
 
     point = EntryPoint("other-room", "dreamcheck.tasks.tworoom:TwoRoom", registry.ENTRY_POINTS)
     monkeypatch.setattr(registry, "_entry_points", lambda: EntryPoints([point]))
-    assert task_names() == ("other-room", "tworoom")
+    assert task_names() == ("other-room", "pusht", "tworoom")
     assert isinstance(get_task("other-room"), TwoRoom)
 
 

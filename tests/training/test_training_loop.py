@@ -15,7 +15,7 @@ from dreamcheck.diagnostics.viscore import (
     build_probe,
     criterion,
 )
-from dreamcheck.errors import EvidenceError, UsageError
+from dreamcheck.errors import EvidenceError, IncompleteError, UsageError
 from dreamcheck.models import load_crossfitted, load_model, load_support, read_checkpoint
 from dreamcheck.training.loop import BatchOrder, autocast_dtype, cosine_rate
 from dreamcheck.training.pipeline import prepare, start_training, train_preset
@@ -87,6 +87,22 @@ def test_the_state_after_a_resume_is_the_same_to_the_bit(tmp_path):
     other.run(until=12)
     a, b = state_of(whole), state_of(other)
     assert all(torch.equal(v, b[k]) for k, v in a.items())
+
+
+def test_stages_keep_their_results_and_change_nothing_at_the_end(tmp_path, unbroken):
+    def go(minutes=None):
+        return train_preset(
+            "tworoom-small", tmp_path, threads=1, progress=Silent(), stages=2, minutes=minutes,
+            **MICRO,
+        )  # fmt: skip
+
+    with pytest.raises(IncompleteError, match="step 7 of 20.*run the same command again"):
+        go(minutes=0)
+    staged = go()
+    assert staged.model.identity == unbroken.model.identity
+    kept = json.loads((tmp_path / "stages" / "1" / "card.json").read_text())
+    assert kept["training"]["steps"] == 10 and kept["model_identity"] != staged.model.identity
+    assert not (tmp_path / "stages" / "2").exists()
 
 
 def test_a_state_of_another_recipe_is_refused(tmp_path):

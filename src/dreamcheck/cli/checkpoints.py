@@ -34,6 +34,18 @@ def train(
     out: Annotated[Path, typer.Option("--out", help="Folder for the checkpoint.")],
     threads: shared.Threads = 2,
     resume: shared.Resume = True,
+    stages: Annotated[
+        int, typer.Option("--stages", min=1, help="Keep the result of so many equal shares.")
+    ] = 1,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", help="Stop after this long, to be continued.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="Root seed, in place of the recipe's.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", min=1, help="Training steps, likewise.")
+    ] = None,
     as_json: shared.AsJson = False,
 ) -> None:
     """Train a world model from data it makes itself, and write its model card.
@@ -41,10 +53,21 @@ def train(
     Resumable: stopped at any point, the same command goes on from the last saved step.
 
     Example: dreamcheck train --preset tworoom-small --out runs/tworoom-small
+
+    Example: dreamcheck train --preset pusht-small --out runs/pusht --stages 3 --minutes 20
     """
     from dreamcheck.training import train_preset
 
-    result = train_preset(preset, out, resume=resume, threads=threads or 2)
+    overrides: dict[str, Any] = {"seed": seed, "optimiser.steps": steps}
+    result = train_preset(
+        preset,
+        out,
+        resume=resume,
+        threads=threads or 2,
+        stages=stages,
+        minutes=minutes,
+        **{k: v for k, v in overrides.items() if v is not None},
+    )
     if as_json:
         shared.print_json({"path": str(result.path), "card": result.card})
     else:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from dreamcheck.cli import shared
+from dreamcheck.errors import UsageError
 
 
 def register(app: typer.Typer) -> None:
@@ -40,7 +41,10 @@ def inputs(
         )
         return
     spec = get_specification(name)
-    rules = get_task(spec.task).rules() if spec.task in task_names() else None
+    try:
+        rules = get_task(spec.task).rules() if spec.task in task_names() else None
+    except UsageError:  # its extra is not installed; the preset's own rules need no simulator
+        rules = None
     library = Library.build(spec, task_rules=rules)
     described: dict[str, Any] = library.describe()
     if as_json:
@@ -71,8 +75,13 @@ def tasks(as_json: shared.AsJson = False) -> None:
     from dreamcheck.tasks import get_task, task_names
 
     rows: list[dict[str, Any]] = []
+    missing: list[str] = []
     for name in task_names():
-        task = get_task(name)
+        try:
+            task = get_task(name)
+        except UsageError as error:
+            missing.append(f"{name}: {error}")
+            continue
         rows.append(
             {
                 "name": task.name,
@@ -90,6 +99,8 @@ def tasks(as_json: shared.AsJson = False) -> None:
         [(r["name"], r["version"], r["package"], " ".join(r["specifications"])) for r in rows],
         head=("task", "version", "package", "specifications"),
     )
+    for line in missing:
+        typer.echo(f"not here: {line}")
 
 
 def models(as_json: shared.AsJson = False) -> None:

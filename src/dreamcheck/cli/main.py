@@ -10,10 +10,8 @@ import typer
 from dreamcheck import __version__
 from dreamcheck.cli import (
     checkpoints,
-    designing,
-    doctoring,
+    gating,
     looking,
-    planning,
     reproducing,
     scoring,
     studies,
@@ -52,9 +50,7 @@ for module in (
     checkpoints,
     reproducing,
     scoring,
-    planning,
-    designing,
-    doctoring,
+    gating,
 ):
     module.register(app)
 

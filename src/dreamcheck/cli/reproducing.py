@@ -54,6 +54,32 @@ def viscore(data: Data, json_file: JsonFile = None) -> None:
     _finish(reproduce_viscore(data), json_file)
 
 
+@group.command()
+def pusht(
+    out: Annotated[Path, typer.Option("--out", help="Folder for the records; resumable.")],
+    model: Annotated[str, typer.Option("--model", help="Checkpoint folder.")] = "pusht-small",
+    page: Annotated[
+        Path | None, typer.Option("--page", help="Write the results page here.")
+    ] = None,
+    cases: Annotated[int, typer.Option("--cases", help="Inputs for the consequence.")] = 8,
+    measure: Annotated[
+        bool, typer.Option("--measure/--no-measure", help="--no-measure: only write the page.")
+    ] = True,
+) -> None:
+    """The 576 PushT protocol end to end on your model; needs the [swm] extra.
+
+    Example: dreamcheck reproduce pusht --model runs/pusht --out runs/576 --page results.md
+    """
+    from dreamcheck.reproduce.pusht import page as results_page
+    from dreamcheck.reproduce.pusht import run_protocol
+
+    directory = run_protocol(model, out, cases=cases) if measure else out / "576"
+    if page is not None:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(results_page(directory), encoding="utf-8")
+        typer.echo(f"page: {page}")
+
+
 def register(app: typer.Typer) -> None:
     """Add the command group."""
     app.add_typer(group, name="reproduce")

@@ -253,7 +253,7 @@ class RiskProbe:
             none = [None] * n
             return {"readout_error": none, "true_steps": none, "disagreement": none}
         target = self.target if isinstance(self.target, StateTarget) else StateTarget(self.readout)
-        truth = futures.frame_states[:, h.history :]
+        truth = target.of_states(futures.frame_states[:, h.history :])
         own = np.abs(target.read(future) - truth).mean(axis=(1, 2))
         true_steps = np.abs(target.read(imagined) - truth).mean(axis=2)
         flat = imagined.reshape(-1, *imagined.shape[2:])

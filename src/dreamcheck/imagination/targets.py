@@ -76,8 +76,9 @@ class StateTarget:
         return self.read(latents)
 
     def of_states(self, states: np.ndarray) -> np.ndarray:
-        """The true state itself."""
-        return states
+        """The true state itself, in the readout's own unit."""
+        scaled = getattr(self.readout, "of_states", None)
+        return states if scaled is None else scaled(states)
 
 
 class LatentTarget:

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from dreamcheck.errors import UsageError
-from dreamcheck.imagination.readouts import CrossFitted
+from dreamcheck.imagination.readouts import CrossFitted, InLengths
 from dreamcheck.imagination.support import Support
 from dreamcheck.models.protocol import Readout, WorldModel
 from dreamcheck.models.readout import load_readout, readout_names
@@ -16,14 +16,21 @@ from dreamcheck.models.registry import checkpoint_folder, load_model
 from dreamcheck.study.config import StudyConfig
 from dreamcheck.study.study import Bench
 from dreamcheck.tasks import get_task
-from dreamcheck.tasks.protocol import MakesPolicies
+from dreamcheck.tasks.protocol import MakesPolicies, Task
 
 
-def assemble(config: StudyConfig, *, device: str = "cpu", threads: int | None = None) -> Bench:
+def assemble(
+    config: StudyConfig,
+    *,
+    device: str = "cpu",
+    threads: int | None = None,
+    task: Task | None = None,
+) -> Bench:
     """The live parts that a protocol names.
 
     Args:
         threads: torch threads; part of the numerics profile, so keep it when resuming.
+        task: one that is already made; default: the protocol's, by name.
 
     Raises:
         CheckpointError, UsageError: what cannot be found or used, named.
@@ -31,7 +38,7 @@ def assemble(config: StudyConfig, *, device: str = "cpu", threads: int | None = 
     if threads is not None:
         torch.set_num_threads(threads)
     model = load_model(config.model, device=device)
-    task = get_task(config.task)
+    task = get_task(config.task) if task is None else task
     if not isinstance(task, MakesPolicies):
         raise UsageError(
             f"task {task.name!r} makes no policies: give it `make_policy(name, **parameters)`."
@@ -42,9 +49,17 @@ def assemble(config: StudyConfig, *, device: str = "cpu", threads: int | None = 
         model=model,
         task=task,
         policy=policy,
-        readout=load_companion_readout(folder, model) if folder else None,
+        readout=_one_unit(load_companion_readout(folder, model), task) if folder else None,
         support=load_companion_support(folder, model) if folder else None,
     )
+
+
+def _one_unit(readout: Readout | None, task: Task) -> Readout | None:
+    """The readout in one unit where the task says how long an angle's arm is."""
+    arm = getattr(task, "arm", None)
+    if arm is None or not isinstance(readout, CrossFitted):
+        return readout
+    return InLengths(readout, arm=float(arm))
 
 
 def load_companion_readout(folder: Path, model: WorldModel) -> Readout | None:

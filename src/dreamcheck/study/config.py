@@ -89,6 +89,8 @@ class StudyConfig(_Part):
     history, forecast: H observed and K predicted model frames; history 0 takes the model's own.
     seeds: partition -> environment seeds; "search", "validation" and "neighbourhood".
     mode: "default", or "paper" for the paper's own estimators and tests.
+    activity: "pusht" subtracts 20 x the activity violation from search scores, with floors from
+        the default reset on the search seeds; None (or "none") scores the risk itself.
     """
 
     title: str
@@ -104,6 +106,7 @@ class StudyConfig(_Part):
     floor_samples: int = Field(default=4, ge=0)
     root_seed: int = Field(default=0, ge=0)
     mode: Literal["default", "paper"] = "default"
+    activity: Literal["none", "pusht"] | None = None
     searches: tuple[Search, ...] = Field(min_length=1)
     checks: Checks = Checks()
     seeds: dict[str, tuple[int, ...]]

@@ -118,7 +118,14 @@ def evaluate(study: Study, search: Search, input_id: str) -> Outcome:
     study.store.commit([evaluation_of(study, search, input_id, aggregate)])
     if aggregate.risk is None:
         return Failure(aggregate.failure or "no loss")
-    return Score(aggregate.risk)
+    penalty = penalty_of(study, aggregate)
+    return Score(aggregate.risk - penalty, active=penalty == 0)
+
+
+def penalty_of(study: Study, a: Aggregate) -> float:
+    """What an input's lack of task activity costs it; 0 where activity plays no part."""
+    floors = study.activity_floors
+    return 0.0 if floors is None or a.risk is None else floors.penalty(a.activity)
 
 
 def evaluation_of(study: Study, search: Search, input_id: str, a: Aggregate) -> Evaluation:
@@ -135,7 +142,7 @@ def evaluation_of(study: Study, search: Search, input_id: str, a: Aggregate) -> 
         frozen_risk=a.frozen,
         floor_risk=a.floor,
         activity=a.activity,
-        score=a.risk,
+        score=None if a.risk is None else a.risk - penalty_of(study, a),
         stratum=a.stratum,
         failure=a.failure,
         details={"support": a.support},
@@ -162,4 +169,5 @@ def parameters_of(search: Search, method: str) -> SearchParameters:
 def _scored_by(study: Study) -> str:
     s = study.statistic
     tail = "" if s.alpha is None else f" alpha={s.alpha} {s.estimator}"
-    return f"{s.name}{tail} over seeds {list(study.seeds('search'))}"
+    activity = "" if study.activity_floors is None else " minus 20 x activity violation"
+    return f"{s.name}{tail} over seeds {list(study.seeds('search'))}{activity}"

@@ -13,7 +13,7 @@ import numpy as np
 from dreamcheck.discovery.graph import Graph
 from dreamcheck.discovery.library import Library
 from dreamcheck.discovery.specification import get_specification
-from dreamcheck.errors import Abstention, UsageError
+from dreamcheck.errors import Abstention, GuardRefused, UsageError
 from dreamcheck.evidence import Record, Statistic, Store, library_entry
 from dreamcheck.imagination.futures import Horizons
 from dreamcheck.imagination.risk import RiskProbe
@@ -28,8 +28,9 @@ from dreamcheck.imagination.targets import (
 )
 from dreamcheck.models.protocol import Readout, WorldModel
 from dreamcheck.progress import Progress
+from dreamcheck.study.activity import ActivityFloors
 from dreamcheck.study.config import Search, StudyConfig
-from dreamcheck.study.measuring import Aggregate, Asked, Measurer
+from dreamcheck.study.measuring import CONTROL, Aggregate, Asked, Measurer
 from dreamcheck.tasks.protocol import Policy, Task
 
 
@@ -67,7 +68,7 @@ class Study:
             runner=runner,
             task=bench.task,
             policy=bench.policy,
-            target=_target(config, bench),
+            target=target_of(config, bench),
             horizons=horizons_of(config, bench.model),
             discrepancy=config.discrepancy,
             step_rule=config.step_rule,
@@ -225,6 +226,27 @@ class Study:
         return {i: Aggregate.of(ms, self.statistic) for i, ms in rows.items()}
 
     @cached_property
+    def activity_floors(self) -> ActivityFloors | None:
+        """Floors from the default reset on the search seeds; None where activity plays no part.
+
+        Raises:
+            GuardRefused: the default reset never touches the block.
+        """
+        if self.config.activity != "pusht":
+            return None
+        seeds = self.seeds("search")
+        reset = self.measured([CONTROL], seeds, partition="search")[CONTROL.id]
+        if reset.failure is not None:
+            raise GuardRefused(f"no activity floor: the default reset failed ({reset.failure})")
+        floors = ActivityFloors.of_reset(reset.activity, seeds=seeds)
+        self.keep(
+            "activity-floors",
+            self.interface,
+            {"floors": floors.to_dict(), "reset": dict(reset.activity), "seeds": list(seeds)},
+        )
+        return floors
+
+    @cached_property
     def interface(self) -> str:
         """Digest of the prediction interface."""
         return self.measurer.interface.digest
@@ -246,7 +268,12 @@ def horizons_of(config: StudyConfig, model: WorldModel) -> Horizons:
     )
 
 
-def _target(config: StudyConfig, bench: Bench) -> Target:
+def target_of(config: StudyConfig, bench: Bench) -> Target:
+    """What the protocol compares, read from the bench's model.
+
+    Raises:
+        Abstention: the model lacks what the target needs.
+    """
     if config.target == "latent":
         return LatentTarget(bench.model)
     if config.target == "pixels":

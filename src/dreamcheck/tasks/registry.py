@@ -17,7 +17,10 @@ from dreamcheck.user_code import import_named
 ENTRY_POINTS = "dreamcheck.tasks"
 """Entry-point group in which other packages offer tasks."""
 
-BUILT_IN = {"tworoom": "dreamcheck.tasks.tworoom:TwoRoom"}
+BUILT_IN = {
+    "tworoom": "dreamcheck.tasks.tworoom:TwoRoom",
+    "pusht": "dreamcheck.tasks.pusht:PushT",
+}
 """Tasks that come with Dreamcheck: name -> "module:factory"."""
 
 _MEMBERS = [

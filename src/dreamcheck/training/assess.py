@@ -238,11 +238,26 @@ def fit_probes(
                 "mae": p.mae,
                 "identity": p.identity,
                 "columns": [asdict(e) for e in p.errors],
+                "angle_deg": angle_error_deg(p, *test),
             }
             for name, p in probes.items()
         },
     }
     return probes, card
+
+
+def angle_error_deg(probe: StateProbe, latents: torch.Tensor, states: np.ndarray) -> float | None:
+    """Mean absolute error, degrees, of an angle read as ``block_sin`` and ``block_cos``.
+
+    None where the state has no such columns.
+    """
+    names = [c.name for c in probe.columns]
+    if not {"block_sin", "block_cos"} <= set(names):
+        return None
+    s, c = names.index("block_sin"), names.index("block_cos")
+    read = probe.predict(latents)
+    apart = np.arctan2(read[:, s], read[:, c]) - np.arctan2(states[:, s], states[:, c])
+    return float(np.degrees(np.abs((apart + np.pi) % (2 * np.pi) - np.pi)).mean())
 
 
 def measure_forecasts(

@@ -8,6 +8,13 @@ from typing import Any
 
 from dreamcheck.training.recipe import Floors
 
+LIMITS = {
+    "tworoom": "Trained on one fixed layout and speed: doors, walls, colours, radii and speeds "
+    "were never varied, so inputs that change them are out of its training distribution.",
+    "pusht": "A small model of a weak policy's data, made to be looked at by the diagnostics, not "
+    "to plan with. Shapes, colours and scales were never varied; the goal is not in the picture.",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class FloorCheck:
@@ -102,6 +109,7 @@ def card_text(card: Mapping[str, Any]) -> str:
             f"| {name} ({probe['kind']}, {probe['rows']} frames) | {probe['r2']:.4f} | "
             f"{_mean(columns, 'mae'):.2f} | {_mean(columns, 'rmse'):.2f} |"
         )
+    lines += _angles(card["probes"]["by_name"])
     lines += [
         "",
         "`a` and `b` are cross-fitted networks: one on each half of the training episodes. The "
@@ -157,8 +165,7 @@ def card_text(card: Mapping[str, Any]) -> str:
         *_planning(card.get("planning", {})),
         "## Limits",
         "",
-        "Trained on one fixed layout and speed: doors, walls, colours, radii and speeds were never "
-        "varied, so inputs that change them are out of its training distribution.",
+        LIMITS.get(data["task"], LIMITS["tworoom"]),
         "",
     ]
     return "\n".join(lines)
@@ -231,6 +238,21 @@ def _rate(rate: Mapping[str, Any] | None) -> str:
     return f"{rate['value']:.1%} [{rate['low']:.1%}, {rate['high']:.1%}] of {rate['num_cases']}"
 
 
+def _angles(probes: Mapping[str, Any]) -> list[str]:
+    """Held-out error of block angles, where the state has one, and of each position."""
+    out = []
+    for name, probe in probes.items():
+        if probe.get("angle_deg") is not None:
+            apart = ", ".join(
+                f"{c['name']} {c['mae']:.1f}" for c in probe["columns"] if c["unit"] == "px"
+            )
+            out.append(
+                f"- {name}: mean absolute error {apart} px; block angle (from sine and cosine) "
+                f"{probe['angle_deg']:.1f} degrees."
+            )
+    return ["", *out] if out else []
+
+
 def _refinement(refinement: Mapping[str, Any]) -> list[str]:
     if not refinement["steps"]:
         return []
@@ -246,4 +268,6 @@ def _list(values: list[float]) -> str:
 
 
 def _mean(columns: list[Mapping[str, Any]], key: str) -> float:
-    return sum(c[key] for c in columns) / len(columns)
+    """Over the columns in px; an angle's sine has another unit."""
+    lengths = [c[key] for c in columns if c["unit"] == "px"]
+    return sum(lengths) / len(lengths)

@@ -234,6 +234,7 @@ class Training:
         progress: Progress | None = None,
         on_step: Callable[[int, Losses], None] | None = None,
         on_epoch: Callable[[LeWM, int, float], object] | None = None,
+        stop_at: float | None = None,
     ) -> None:
         """Steps up to ``until`` (default: the recipe's number), saving as it goes.
 
@@ -242,6 +243,7 @@ class Training:
             on_epoch: at the end of every full epoch told the model, the epoch (from 1) and its
                 mean training loss, e.g. a ``ScoreCallback``. The model is lent: it reads the
                 weights as they are now, and its running statistics are those of training.
+            stop_at: a time.monotonic() after which the next save is the last.
         """
         progress = progress or Silent()
         total = self.recipe.optimiser.steps
@@ -275,6 +277,8 @@ class Training:
                 self.cpu_s += now[1] - began[1]
                 began = now
                 self.save()
+                if stop_at is not None and now[0] >= stop_at:
+                    break
         progress.finish()
 
     def save(self) -> None:

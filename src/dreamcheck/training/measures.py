@@ -160,8 +160,11 @@ def step_position_errors(forecasts: Forecasts, probe: StateProbe) -> dict[str, l
     probe's own error. "frozen": the last observed true state to it.
     """
 
+    lengths = [i for i, c in enumerate(probe.columns) if c.unit == "px"] or slice(None)
+
     def mean_distance(states: np.ndarray) -> list[float]:
-        return [float(v) for v in np.linalg.norm(states - forecasts.states, axis=2).mean(axis=0)]
+        apart = (states - forecasts.states)[..., lengths]
+        return [float(v) for v in np.linalg.norm(apart, axis=2).mean(axis=0)]
 
     n, k, _ = forecasts.imagined.shape
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -13,6 +14,7 @@ import torch
 from dreamcheck import __version__
 from dreamcheck.data.windows import Windows
 from dreamcheck.digest import digest
+from dreamcheck.errors import IncompleteError, UsageError
 from dreamcheck.imagination.runner import Runner
 from dreamcheck.models.checkpoint import save_checkpoint, write_json
 from dreamcheck.models.lewm import count_parameters
@@ -31,6 +33,7 @@ from dreamcheck.training.recipe import Recipe, load_recipe
 from dreamcheck.training.record import policy_of, task_of
 
 STATE_FOLDER = ".training"
+STAGE_FOLDER = "stages"
 
 
 def training_fingerprint(recipe: Recipe, data_digest: str) -> str:
@@ -68,6 +71,8 @@ def train_preset(
     *,
     resume: bool = True,
     threads: int = 2,
+    stages: int = 1,
+    minutes: float | None = None,
     progress: Progress | None = None,
     on_epoch: Callable[[LeWM, int, float], object] | None = None,
     **overrides: Any,
@@ -83,13 +88,21 @@ def train_preset(
         resume: continue a saved state; False sets it aside and starts over.
         threads: of torch; part of what a resumed run must share.
         on_epoch: see ``Training.run``; a ``ScoreCallback`` scores at the end of epochs.
+        stages: equal shares of the steps. The result of every share but the last is kept as a
+            checkpoint of its own, measured like the final one, in ``out/stages/N``; the final
+            result is the same for any number of them.
+        minutes: stop at the first save after this long, to be continued by the same call.
         overrides: recipe values to replace, as ``load_recipe`` takes them.
 
     Raises:
         UsageError: a recipe that cannot be used.
         EvidenceError: a saved state of another recipe, data, torch or thread count; or divergence.
+        IncompleteError: the minutes are over before the steps.
     """
+    if stages < 1:
+        raise UsageError(f"stages = {stages}: a training has at least one stage.")
     progress = progress or LineProgress()
+    stop_at = None if minutes is None else time.monotonic() + 60 * minutes
     recipe = load_recipe(name_or_path, **overrides)
     out = Path(out)
     threads_before = torch.get_num_threads()
@@ -103,10 +116,31 @@ def train_preset(
         else:
             _set_aside(training.state_path)
         recorded = time.monotonic() - began[0], time.process_time() - began[1]
-        training.run(progress=progress, on_epoch=on_epoch)
+        for stage in range(1, stages + 1):
+            until = round(recipe.optimiser.steps * stage / stages)
+            kept = out / STAGE_FOLDER / str(stage)
+            if training.step >= until and (stage == stages or training.step > until):
+                continue  # behind us: its result was written when it ended
+            training.run(until=until, progress=progress, on_epoch=on_epoch, stop_at=stop_at)
+            if training.step < until:
+                raise IncompleteError(
+                    f"the {minutes:g} minutes ended at step {training.step} of "
+                    f"{recipe.optimiser.steps}; everything is saved in {out}: run the same "
+                    "command again to go on."
+                )
+            if stage < stages and not (kept / "card.json").exists():
+                finish(recipe, prepared, _set_apart(training), kept, recorded=recorded,
+                       progress=progress)  # fmt: skip
         return finish(recipe, prepared, training, out, recorded=recorded, progress=progress)
     finally:
         torch.set_num_threads(threads_before)
+
+
+def _set_apart(training: Training) -> Training:
+    """The training with a network of its own: measuring recalibrates and refines in place."""
+    apart = copy.copy(training)
+    apart.net = copy.deepcopy(training.net)
+    return apart
 
 
 def start_training(recipe: Recipe, prepared: Prepared, out: Path) -> Training:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -20,11 +21,21 @@ def task_of(recipe: DataRecipe) -> Task:
         from dreamcheck.tasks.tworoom import TwoRoom
 
         return cast(Task, TwoRoom())  # its tuples are of a fixed length, the protocol's are not
-    raise UsageError(f"data.task = {recipe.task!r} is not a simulator we train on; use tworoom.")
+    if recipe.task == "pusht":
+        from dreamcheck.tasks.pusht import PushT
+
+        return cast(Task, PushT())
+    raise UsageError(
+        f"data.task = {recipe.task!r} is not a simulator we train on; use tworoom or pusht."
+    )
 
 
 def policy_of(recipe: DataRecipe) -> Policy:
     """The behaviour policy a recipe names."""
+    if recipe.task == "pusht":
+        from dreamcheck.tasks.pusht.policies import make_policy
+
+        return make_policy(recipe.policy)
     from dreamcheck.tasks.tworoom import policies
 
     known = {
@@ -47,6 +58,7 @@ def record_episodes(
     steps: int,
     image_size: int,
     root_seed: int = 0,
+    inputs: Sequence[Mapping[str, Value]] | None = None,
     progress: Progress | None = None,
 ) -> ArrayEpisodes:
     """Episodes of ``steps`` environment steps, frames in memory.
@@ -57,13 +69,15 @@ def record_episodes(
     Args:
         env_seeds: one default reset each.
         image_size: side of the frames, a size the task can draw.
+        inputs: where to start, one per seed, an action prefix included; None: default resets.
 
     Returns:
         E episodes of steps + 1 frames, with the task's state columns and "goal" as an extra.
     """
     progress = progress or Silent()
     e = len(env_seeds)
-    state = task.reset(None, [int(s) for s in env_seeds])
+    state = task.reset(inputs, [int(s) for s in env_seeds])
+    prefix = task.prefix(inputs, e)
     rngs = RowStreams.of(root_seed, "behaviour", [int(s) for s in env_seeds])
     pixels = np.empty((e, steps + 1, 3, image_size, image_size), np.uint8)
     states = np.empty((e, steps + 1, len(task.columns)), np.float32)
@@ -78,7 +92,8 @@ def record_episodes(
         goals[:, t] = seen["goal"]
         if t < steps:
             seen["step"] = np.full(e, t)
-            actions[:, t] = policy.act(seen, rngs)
+            chosen = policy.act(seen, rngs)
+            actions[:, t] = prefix[:, t] if t < prefix.shape[1] else chosen
             state = task.step(state, actions[:, t])
         progress.advance(t + 1)
     progress.finish()
@@ -95,7 +110,8 @@ def record_episodes(
 
 def constants_of(recipe: DataRecipe) -> dict[str, Value]:
     """Task coordinates that default resets never vary, with the value they have."""
+    if recipe.task == "pusht":
+        return {}  # agent, block and goal are all drawn by the seed
     from dreamcheck.tasks.tworoom.parameters import FACTORS
 
-    task_of(recipe)
     return {name: factor.initial for name, factor in FACTORS.items()}
