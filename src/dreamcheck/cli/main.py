@@ -10,8 +10,11 @@ import typer
 from dreamcheck import __version__
 from dreamcheck.cli import (
     checkpoints,
+    designing,
+    doctoring,
     gating,
     looking,
+    planning,
     reproducing,
     scoring,
     studies,
@@ -48,9 +51,12 @@ for module in (
     studies,
     looking,
     checkpoints,
-    reproducing,
+    planning,
+    designing,
+    doctoring,
     scoring,
     gating,
+    reproducing,
 ):
     module.register(app)
 

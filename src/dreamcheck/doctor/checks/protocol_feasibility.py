@@ -5,7 +5,7 @@ from __future__ import annotations
 from dreamcheck.doctor.contract import Finding, Verdict, finding
 from dreamcheck.doctor.subject import Subject
 from dreamcheck.errors import UsageError
-from dreamcheck.planning.feasibility import feasibility
+from dreamcheck.planning.admission import feasibility
 from dreamcheck.planning.recorded import Recorded
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dreamcheck.doctor.contract import Finding, Verdict, finding
 from dreamcheck.doctor.subject import Subject
 from dreamcheck.errors import Abstention, UsageError
-from dreamcheck.planning.feasibility import audit
+from dreamcheck.planning.admission import audit
 from dreamcheck.planning.recorded import Recorded
 from dreamcheck.stats import wilson_interval
 from dreamcheck.tasks.criteria import load_criteria
