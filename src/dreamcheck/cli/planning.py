@@ -112,6 +112,7 @@ def plan(
     out: Out = None,
     card: Card = False,
     speed: Speed = "exact",
+    allow: shared.Allow = None,
     device: shared.Device = "cpu",
     threads: shared.Threads = None,
     quiet: shared.Quiet = False,
@@ -143,9 +144,21 @@ def plan(
         assert registration is not None
         _sealed(registration, chosen, selection.list_digest, out)
     seen = load_readout(model)
+    stamps: list[str] = []
+
+    def guarded() -> Any:
+        # After the audit of the protocol: what cannot be evaluated needs no model.
+        from dreamcheck.doctor.guards import stamps_of
+
+        loaded = _model(model, device)
+        stamps.extend(
+            stamps_of("plan", model, loaded, task=on, protocol=chosen, readout=seen, allow=allow)
+        )
+        return loaded
+
     with Rounds(shared.progress(quiet=quiet)) as rounds:
         result = evaluate(
-            lambda: _model(model, device),
+            guarded,
             on,
             chosen,
             data=recorded,
@@ -153,6 +166,7 @@ def plan(
             readout=seen,
             controls=[c for c in controls.split(",") if c],
             speed=speed,
+            stamps=stamps,
             progress=rounds,
             keep=None if out is None else out / GROUPS,
         )

@@ -79,6 +79,7 @@ def score(
     fast: Annotated[
         bool, typer.Option("--fast", help="Search in bfloat16, checked against float32.")
     ] = False,
+    allow: shared.Allow = None,
     device: shared.Device = "cpu",
     threads: shared.Threads = None,
     batch_size: shared.BatchSize = 1024,
@@ -103,6 +104,7 @@ def score(
     )
     from dreamcheck.diagnostics.viscore.scoring import score as score_one
     from dreamcheck.diagnostics.viscore.table import to_csv
+    from dreamcheck.doctor.guards import stamps_of
 
     settings = _settings(
         include=include, exclude=exclude, planner=planner, projection=projection,
@@ -124,9 +126,14 @@ def score(
     cache = cache or (out / "scores" if out is not None else None)
     records: list[Any] = []
     failures: list[dict[str, Any]] = []
+    stamps: list[str] = []
     for number, (name, checkpoint) in enumerate(cells, start=1):
         try:
             cell = open_cell(name, checkpoint, data=episodes, device=device)
+            stamps += [
+                f"{name}: {stamp}"
+                for stamp in stamps_of("score", checkpoint, cell.model, allow=allow)
+            ]
             key = score_key(cell.model, criterion, instrument, settings, name)
             record = kept_score(cache, key) if cache is not None else None
             if record is None:
@@ -158,7 +165,7 @@ def score(
     if out is not None and records:
         record_scores(
             out, records, criterion=criterion, probe=instrument, settings=settings,
-            probe_name=probe.name,
+            probe_name=probe.name, stamps=tuple(stamps),
         )  # fmt: skip
     if as_json:
         shared.print_json({"checkpoints": [r.to_dict() for r in records], "failed": failures})

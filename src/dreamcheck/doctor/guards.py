@@ -9,12 +9,16 @@ command on the same subject asks nobody.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from dreamcheck.doctor.contract import Finding, Verdict
 from dreamcheck.doctor.examination import run_check
 from dreamcheck.doctor.registry import all_checks, chosen_checks
 from dreamcheck.doctor.subject import Subject
 from dreamcheck.errors import GuardRefused, UsageError
+from dreamcheck.models.protocol import WorldModel
+from dreamcheck.models.reference import load_support
+from dreamcheck.models.registry import checkpoint_folder
 
 GUARDS: dict[str, tuple[str, ...]] = {
     "discover": ("training_mode", "model_nan", "batch_mates", "collapse", "domain_guard"),
@@ -73,6 +77,29 @@ def require(guards: Sequence[str], subject: Subject, *, allow: Sequence[str] = (
             )
         stamps.append(f"guard {check.name} failed and was allowed: {said}")
     return stamps
+
+
+def stamps_of(
+    command: str,
+    name: str,
+    model: WorldModel,
+    *,
+    allow: Sequence[str] | None = None,
+    **parts: Any,
+) -> list[str]:
+    """``require`` for a command that was given a checkpoint by name.
+
+    Args:
+        name: of the checkpoint, whose folder may hold the training reference.
+        parts: further parts of the ``Subject``.
+
+    Raises:
+        GuardRefused: a guard failed that was not allowed.
+    """
+    folder = checkpoint_folder(name)
+    support = load_support(folder) if folder else None
+    subject = Subject(model=model, support=support, **parts)
+    return require(guards_of(command), subject, allow=tuple(allow or ()))
 
 
 def _key(check: str, subject: Subject) -> tuple[str, ...] | None:
