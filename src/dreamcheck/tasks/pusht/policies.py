@@ -11,6 +11,7 @@ import numpy as np
 from dreamcheck.digest import digest
 from dreamcheck.errors import UsageError
 from dreamcheck.streams import RowStreams
+from dreamcheck.tasks.arguments import policy_of
 
 Observation = Mapping[str, np.ndarray]
 ACTION_SCALE = 100.0
@@ -101,13 +102,4 @@ def make_policy(name: str, **parameters: float) -> Zero | Random | Weak:
     Raises:
         UsageError: an unknown name or parameter; the message lists the known ones.
     """
-    if name not in POLICIES:
-        raise UsageError(f"PushT has no policy {name!r}; it has {', '.join(POLICIES)}.")
-    known = [f.name for f in fields(POLICIES[name])]
-    for parameter in parameters:
-        if parameter not in known:
-            raise UsageError(
-                f"policy {name!r} has no parameter {parameter!r}; it has "
-                f"{', '.join(known) or 'none'}."
-            )
-    return POLICIES[name](**parameters)
+    return policy_of(POLICIES, name, parameters, task="PushT")

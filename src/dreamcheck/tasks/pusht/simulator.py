@@ -23,7 +23,6 @@ from dreamcheck.errors import UsageError
 
 FRAME_SIDE = 224
 """Side of the environment's own picture, px; the arena is 512 units wide."""
-ARENA = 512.0
 MISSING = (
     "the task 'pusht' needs stable-worldmodel with its environment packages, which cannot be "
     "imported ({error}). Install the extra: pip install 'dreamcheck[swm]'"

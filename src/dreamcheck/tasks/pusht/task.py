@@ -13,6 +13,7 @@ from importlib import metadata
 import numpy as np
 
 from dreamcheck.errors import SpecificationError, UsageError
+from dreamcheck.tasks.arguments import checked_actions
 from dreamcheck.tasks.protocol import ActionBox, Column, Policy, Value
 from dreamcheck.tasks.pusht import policies
 from dreamcheck.tasks.pusht.simulator import FRAME_SIDE, Origin, Reading, environment_class
@@ -167,7 +168,7 @@ class PushT:
             UsageError: actions of another shape, or NaN.
             SimulatorDied: a worker process ended twice on the same rows.
         """
-        actions = _checked(state, actions)
+        actions = np.clip(checked_actions(actions, rows=len(state), width=2), -1, 1)
         numbers: list[int | None] = []
         for token in state.tokens.tolist():
             # Taken out: a simulator stands in one place only, so the second of two equal tokens
@@ -364,19 +365,3 @@ def _origin(i: int, row: Mapping[str, Value], seed: int) -> Origin:
         return (float(row[names[0]]), float(row[names[1]])) if given else None
 
     return Origin(seed, point("agent"), point("block"), point("goal"))
-
-
-def _checked(state: PushTState, actions: np.ndarray) -> np.ndarray:
-    actions = np.asarray(actions, np.float32)
-    if actions.shape != (len(state), 2):
-        raise UsageError(
-            f"actions have shape {actions.shape}; {len(state)} episodes need ({len(state)}, 2). "
-            "Blocks of actions are stepped one environment step at a time"
-        )
-    if np.isnan(actions).any():
-        row, column = np.argwhere(np.isnan(actions))[0]
-        raise UsageError(
-            f"actions[{row}, {column}] is NaN. The last action of a recorded episode is NaN by "
-            "convention and cannot be stepped; otherwise the planner or model produced it"
-        )
-    return np.clip(actions, -1, 1)

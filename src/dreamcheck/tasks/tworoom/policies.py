@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -12,6 +12,7 @@ import numpy as np
 from dreamcheck import digest as naming
 from dreamcheck.errors import UsageError
 from dreamcheck.streams import RowStreams
+from dreamcheck.tasks.arguments import policy_of
 from dreamcheck.tasks.tworoom.navigation import need_geometry, waypoint
 from dreamcheck.tasks.tworoom.parameters import BORDER, FRAME_SIDE, SUCCESS_RADIUS
 
@@ -251,16 +252,7 @@ def make_policy(
     Raises:
         UsageError: an unknown name or parameter; the message lists the known ones.
     """
-    if name not in POLICIES:
-        raise UsageError(f"TwoRoom has no policy {name!r}; it has {', '.join(POLICIES)}.")
-    known = [f.name for f in fields(POLICIES[name])]
-    for parameter in parameters:
-        if parameter not in known:
-            raise UsageError(
-                f"policy {name!r} has no parameter {parameter!r}; it has "
-                f"{', '.join(known) or 'none'}."
-            )
-    return POLICIES[name](**parameters)  # type: ignore[arg-type]
+    return policy_of(POLICIES, name, parameters, task="TwoRoom")
 
 
 def _heading(agent: np.ndarray, aim: np.ndarray, geometry: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ import numpy as np
 
 from dreamcheck import __version__
 from dreamcheck.errors import SpecificationError, UsageError
+from dreamcheck.tasks.arguments import checked_actions
 from dreamcheck.tasks.protocol import ActionBox, Column, Policy, Value
 from dreamcheck.tasks.tworoom import inputs as typed
 from dreamcheck.tasks.tworoom import physics, policies, render, validity
@@ -96,7 +97,7 @@ class TwoRoom:
         Raises:
             UsageError: actions of another shape, or NaN.
         """
-        actions = self._checked(state, actions)
+        actions = checked_actions(actions, rows=len(state), width=2)
         agent = physics.advance(state.agent, actions, state.walls)
         return replace(state, agent=agent, elapsed=state.elapsed + 1)
 
@@ -143,7 +144,7 @@ class TwoRoom:
             where the environment itself moves the agent: sideways out of a doorway, back by up to
             half a pixel at the wall, or from a start outside the border's or wall's bounds.
         """
-        actions = self._checked(before, actions)
+        actions = checked_actions(actions, rows=len(before), width=2)
         speed = before.walls.speed
         contact = (physics.command(before.agent, actions, speed) != after.agent).any(axis=1)
         moved = after.agent.astype(np.float64) - before.agent.astype(np.float64)
@@ -209,21 +210,6 @@ class TwoRoom:
         raise UsageError(
             f"TwoRoom has no observation {key!r}; it has {', '.join(self.observation_keys)}"
         )
-
-    def _checked(self, state: TwoRoomState, actions: np.ndarray) -> np.ndarray:
-        actions = np.asarray(actions, np.float32)
-        if actions.shape != (len(state), 2):
-            raise UsageError(
-                f"actions have shape {actions.shape}; {len(state)} episodes need ({len(state)}, 2). "
-                "Blocks of actions are stepped one environment step at a time"
-            )
-        if np.isnan(actions).any():
-            row, column = np.argwhere(np.isnan(actions))[0]
-            raise UsageError(
-                f"actions[{row}, {column}] is NaN. The last action of a recorded episode is NaN by "
-                "convention and cannot be stepped; otherwise the planner or model produced it"
-            )
-        return actions
 
 
 def geometry_of(layout: Layout) -> np.ndarray:
