@@ -21,7 +21,6 @@ from dreamcheck.errors import Abstention, UsageError
 from dreamcheck.models.protocol import Readout, WorldModel
 from dreamcheck.planning.admission import rule_of
 from dreamcheck.planning.atlas import LatentAtlas, build_atlas
-from dreamcheck.planning.cases import Case
 from dreamcheck.planning.control import Arm, ModelCosts, Progress
 from dreamcheck.planning.evaluate import (
     count_illegal,
@@ -32,6 +31,7 @@ from dreamcheck.planning.evaluate import (
     setup_of,
 )
 from dreamcheck.planning.execution import Rows, Trajectories, run_control
+from dreamcheck.planning.film import Film
 from dreamcheck.planning.groups import Kept, run_groups
 from dreamcheck.planning.objectives import GoalLatent, Objective
 from dreamcheck.planning.protocol import Protocol
@@ -97,50 +97,6 @@ class Bar:
     low: float
     high: float
     flip: Flip | None
-
-
-@dataclass(frozen=True)
-class Film:
-    """One flipped episode, for the figure: positions at every block, px.
-
-    executed, swapped: [steps + 1, 2] of the protocol's arm and of the arm with one part swapped.
-    imagined: per replan, (step, positions [T, 2]): the grid places whose latents are nearest to
-    the imagined ones, a proxy.
-    *_cost: squared latent distance to the goal at each step (from the atlas) or each block.
-    """
-
-    case: Case
-    swap: str
-    executed: np.ndarray
-    swapped: np.ndarray
-    imagined: tuple[tuple[int, np.ndarray], ...]
-    executed_cost: np.ndarray
-    swapped_cost: np.ndarray
-    imagined_cost: tuple[tuple[int, np.ndarray], ...]
-    success_radius: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, paths and costs included."""
-        return {
-            "case": self.case.id,
-            "swap": self.swap,
-            "start": list(self.case.start_state),
-            "goal": list(self.case.goal_state),
-            "start_distance": float(np.hypot(*(self.executed[0] - self._goal))),
-            "end_executed": float(np.hypot(*(self.executed[-1] - self._goal))),
-            "end_swapped": float(np.hypot(*(self.swapped[-1] - self._goal))),
-            "executed": self.executed.tolist(),
-            "swapped": self.swapped.tolist(),
-            "imagined": [[s, p.tolist()] for s, p in self.imagined],
-            "executed_cost": self.executed_cost.tolist(),
-            "swapped_cost": self.swapped_cost.tolist(),
-            "imagined_cost": [[s, c.tolist()] for s, c in self.imagined_cost],
-            "success_radius": self.success_radius,
-        }
-
-    @property
-    def _goal(self) -> np.ndarray:
-        return np.asarray(self.case.goal_state[:2])
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dreamcheck.planning.attribution import Explanation, Film
+from dreamcheck.planning.attribution import Explanation
+from dreamcheck.planning.film import Film
 from dreamcheck.planning.two_horizons import Dissociation
 
 INK, FAINT, GRID = "#22303c", "#7b8794", "#dfe4e8"
@@ -113,19 +114,13 @@ def _draw_waterfall(axes: Any, result: Explanation) -> None:
 
 def _draw_film(figure: Any, where: Any, film: Film, task: Any, result: Explanation) -> None:
     strips = where.subgridspec(5, 1, height_ratios=(1, 1, 1, 0.22, 0.95), hspace=0.08)
-    last = max(len(film.executed), len(film.swapped)) - 1
     block = int(result.protocol["block"])
-    count = min(6, last // block + 1)
-    times = np.unique(np.linspace(0, last, count).round().astype(int) // block * block)
-    imagined = {s: p for s, p in film.imagined}
+    times = film.steps(block)
+    shown = film.places(times, block)
     rows = (
-        (
-            "imagined\n(nearest\nreal frame)",
-            SKY,
-            _imagined_at(imagined, film.executed, times, block),
-        ),
-        ("executed", LOST, [_at(film.executed, t) for t in times]),
-        (f"executed,\ntrue {film.swap}", WON, [_at(film.swapped, t) for t in times]),
+        ("imagined\n(nearest\nreal frame)", SKY, shown["imagined"]),
+        ("executed", LOST, shown["executed"]),
+        (f"executed,\ntrue {film.swap}", WON, shown["swapped"]),
     )
     if film.swap == "search":
         rows = (*rows[:2], (f"executed,\n{result.search_factor}× search", WON, rows[2][2]))
@@ -176,29 +171,6 @@ def _draw_film(figure: Any, where: Any, film: Film, task: Any, result: Explanati
 def _apart(film: Film) -> float:
     start, goal = np.asarray(film.case.start_state[:2]), np.asarray(film.case.goal_state[:2])
     return float(np.hypot(*(start - goal)))
-
-
-def _at(path: np.ndarray, t: int) -> np.ndarray | None:
-    return path[t] if t < len(path) else None
-
-
-def _imagined_at(
-    imagined: dict[int, np.ndarray], executed: np.ndarray, times: np.ndarray, block: int
-) -> list[np.ndarray | None]:
-    """The imagined place at each time: of the last plan made before it."""
-    out: list[np.ndarray | None] = []
-    for t in times.tolist():
-        if t == 0:
-            out.append(executed[0])
-            continue
-        starts = [s for s in imagined if s < t]
-        if not starts:
-            out.append(None)
-            continue
-        ahead = (t - max(starts)) // block - 1
-        places = imagined[max(starts)]
-        out.append(places[ahead] if 0 <= ahead < len(places) else None)
-    return out
 
 
 def _frame(

@@ -82,12 +82,6 @@ class Kept:
             os.fsync(f.fileno())
         os.replace(new, path)
 
-    @property
-    def first_written(self) -> float | None:
-        """When the oldest group was written, seconds since 1970; None where there is none."""
-        times = [p.stat().st_mtime for p in self.folder.glob("*.npz")]
-        return min(times, default=None)
-
     def _path(self, arm: str, rows: Rows) -> Path:
         return self.folder / f"{digest([arm, list(rows.names)])[:24]}.npz"
 

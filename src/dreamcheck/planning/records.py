@@ -13,7 +13,7 @@ from dreamcheck.digest import plain
 from dreamcheck.errors import UsageError
 from dreamcheck.evidence import Record, Store
 from dreamcheck.evidence.diagnoses import KIND, record_diagnosis
-from dreamcheck.planning.attribution import Explanation, Film
+from dreamcheck.planning.attribution import Explanation
 from dreamcheck.planning.protocol import load_protocol
 from dreamcheck.planning.reading import evaluation_from, read_evaluation
 from dreamcheck.planning.results import Evaluation, Realised, deviations
@@ -191,40 +191,13 @@ def _table(evaluation: Evaluation) -> dict[str, Any]:
     return out
 
 
-def film_steps(film: Film, block: int, *, count: int = 6) -> list[int]:
-    """The environment steps whose frames are shown: replans and block ends, evenly spread."""
-    last = max(len(film.executed), len(film.swapped)) - 1
-    spread = np.linspace(0, last, min(count, last // block + 1))
-    return sorted({int(t) // block * block for t in spread.round().astype(int).tolist()})
-
-
-def film_places(film: Film, steps: list[int], block: int) -> dict[str, list[np.ndarray | None]]:
-    """Agent positions of the three strips at the given steps; None after an end."""
-
-    def at(path: np.ndarray) -> list[np.ndarray | None]:
-        return [path[t] if t < len(path) else None for t in steps]
-
-    imagined: list[np.ndarray | None] = []
-    for t in steps:
-        begun = [(s, places) for s, places in film.imagined if s < t]
-        if t == 0:
-            imagined.append(film.executed[0])
-        elif not begun:
-            imagined.append(None)
-        else:
-            s, places = begun[-1]
-            ahead = (t - s) // block - 1
-            imagined.append(places[ahead] if 0 <= ahead < len(places) else None)
-    return {"imagined": imagined, "executed": at(film.executed), "swapped": at(film.swapped)}
-
-
 def _shown_steps(explanation: Explanation) -> dict[str, Any] | None:
     film = explanation.film
     if film is None:
         return None
     block = int(explanation.protocol["block"])
-    steps = film_steps(film, block)
-    places = film_places(film, steps, block)
+    steps = film.steps(block)
+    places = film.places(steps, block)
     return {
         "steps": steps,
         **{k: [None if p is None else p.tolist() for p in v] for k, v in places.items()},

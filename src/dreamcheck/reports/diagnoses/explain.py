@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dreamcheck.reports.diagnoses.plan import rate
 from dreamcheck.reports.diagnoses.reader import DiagnosisReader
 from dreamcheck.reports.planning_charts import STYLE, film_lines, film_strips, waterfall
 
@@ -156,12 +157,12 @@ def _table(reader: DiagnosisReader) -> str:
             f'<td class="r">{n(f"swaps.{i}.p", "{:.3g}")}</td><td class="r">{share}</td></tr>'
         )
     cells = "".join(
-        f'<tr><td>{reader.text(name)}</td><td class="r">{_rate(reader, f"cells.{name}")}</td>'
+        f'<tr><td>{reader.text(name)}</td><td class="r">{rate(reader, f"cells.{name}.success")}</td>'
         f'<td class="r">{n(f"cells.{name}.mean_final_distance", "{:.1f}")}</td></tr>'
         for name in reader.result["cells"]
     ) + "".join(
         f'<tr><td>control: {reader.text(name)}</td><td class="r">'
-        f"{_rate(reader, f'controls.{name}')}</td>"
+        f"{rate(reader, f'controls.{name}.success')}</td>"
         f'<td class="r">{n(f"controls.{name}.mean_final_distance", "{:.1f}")}</td></tr>'
         for name in reader.result["controls"]
     )
@@ -177,16 +178,6 @@ def _table(reader: DiagnosisReader) -> str:
         '<div class="scroll"><table><thead><tr><th>cell</th><th class="r">goals reached</th>'
         f'<th class="r">mean final distance, {reader.text(reader.result["unit"])}</th></tr></thead>'
         f"<tbody>{cells}</tbody></table></div></details>"
-    )
-
-
-def _rate(reader: DiagnosisReader, path: str) -> str:
-    n = reader.number
-    if reader.at(f"{path}.success") is None:
-        return "no case left"
-    return (
-        f"{n(f'{path}.success.value', '{:.1%}')} [{n(f'{path}.success.low', '{:.1%}')}, "
-        f"{n(f'{path}.success.high', '{:.1%}')}]"
     )
 
 
