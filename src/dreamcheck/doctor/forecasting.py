@@ -17,6 +17,7 @@ from dreamcheck.errors import Abstention
 
 STANDARD_ERRORS = 3.0
 MIN_WINDOWS = 16
+UNIT = "of a frozen world's error"
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,15 @@ class Contest:
     best: str | None
     gain: float
     noise: float
+
+    @property
+    def measured(self) -> dict[str, tuple[float, str]]:
+        """The two numbers a verdict rests on, for ``finding``."""
+        return {"gain": (max(self.gain, 0.0), UNIT), "declared": (self.declared, UNIT)}
+
+    def limit(self, margin: Threshold) -> tuple[float, str]:
+        """The smallest gain that could have been believed."""
+        return max(self.noise, margin.value), UNIT
 
     def lines(self) -> list[str]:
         """Every driving with its ratio, best first."""

@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from dreamcheck.data.episodes import Episodes
@@ -165,15 +164,11 @@ class Subject:
         out = self.runner.encode(flat, finite=False)
         return out.reshape(*pixels.shape[:-3], *out.shape[1:])
 
-    def one_step(self, latents: Tensor, actions: np.ndarray) -> Tensor:
-        """Prediction of the last latent from those before it.
-
-        Args:
-            latents: [B, n, *shape]. actions: raw [B, (n - 1) * frameskip, A].
-        """
+    def noise_frames(self, rows: int) -> np.ndarray:
+        """Random frames in the model's size, uint8 [rows, 3, s, s]: where no data are given."""
         assert self.model is not None
-        blocks = self.model.conventions.blocks(actions)
-        return self.runner.rollout(latents[:, :-1], blocks, finite=False)[:, 0]
+        size = self.model.conventions.image_size
+        return self.rng("noise").integers(0, 256, (rows, 3, size, size)).astype(np.uint8)
 
     @cached_property
     def sample(self) -> Sample:
@@ -199,13 +194,3 @@ class Subject:
             episodes=clips.episodes,
             bases=clips.bases,
         )
-
-
-def error_ratio(predicted: Tensor, real: Tensor, last: Tensor) -> float:
-    """mean |predicted - real| / mean |last - real|, L2: below 1 beats a frozen world (C7).
-
-    NaN when something is not finite.
-    """
-    error = (predicted - real).flatten(1).norm(dim=1).mean()
-    frozen = (last - real).flatten(1).norm(dim=1).mean()
-    return float(error / frozen) if bool(torch.isfinite(error)) and frozen > 0 else float("nan")

@@ -56,11 +56,10 @@ class ActionScale:
             self,
             Verdict.WRONG if wrong else Verdict.WARN if far else Verdict.FINE,
             measured={
-                "gain": (max(result.gain, 0.0), "of a frozen world's error"),
-                "declared": (result.declared, "of a frozen world's error"),
+                **result.measured,
                 **({} if outside is None else {"outside": (outside, "of recorded actions")}),
             },
-            limit=(max(result.noise, margin.value), "of a frozen world's error"),
+            limit=result.limit(margin),
             threshold=margin,
             evidence=evidence,
             fix=fix,

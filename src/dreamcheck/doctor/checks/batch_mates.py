@@ -73,12 +73,10 @@ class BatchMates:
 
     @staticmethod
     def _frames(subject: Subject) -> np.ndarray:
-        assert subject.model is not None
         if subject.has("frames"):
             pixels = subject.sample.pixels
             return np.ascontiguousarray(pixels.reshape(-1, *pixels.shape[2:])[:ROWS])
-        size = subject.model.conventions.image_size
-        return subject.rng("noise").integers(0, 256, (ROWS, 3, size, size)).astype(np.uint8)
+        return subject.noise_frames(ROWS)
 
 
 def _as_handed_over(subject: Subject) -> contextlib.AbstractContextManager[None]:

@@ -14,8 +14,6 @@ from dreamcheck.models.protocol import HasModule, WorldModel
 from dreamcheck.training.batchnorm import layer_reports, mode_losses
 
 MOST_WINDOWS = 128
-RECALIBRATION_BATCHES = 100
-"""The number precise batch normalisation usually runs; a count near it is its signature (B7)."""
 
 
 class BatchNorm:

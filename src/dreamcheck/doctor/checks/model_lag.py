@@ -40,8 +40,7 @@ class ActionLag:
             Verdict.WRONG if wrong else Verdict.FINE,
             measured={
                 "best_lag": (best if wrong else 0, "environment steps"),
-                "gain": (max(result.gain, 0.0), "of a frozen world's error"),
-                "declared": (result.declared, "of a frozen world's error"),
+                **result.measured,
             },
             limit=(1, "environment steps"),
             threshold=margin,

@@ -73,8 +73,7 @@ class ModelNaN:
         if subject.has("frames"):
             seen = subject.sample.latents.flatten(0, 1)
         else:
-            noise = subject.rng("noise").integers(0, 256, (64, 3, size, size)).astype(np.uint8)
-            seen = subject.encode(noise)
+            seen = subject.encode(subject.noise_frames(64))
         return torch.cat([seen, subject.encode(flat)])
 
 

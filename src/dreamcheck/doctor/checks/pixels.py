@@ -76,11 +76,8 @@ class Pixels:
         return finding(
             self,
             Verdict.WRONG if wrong else Verdict.FINE,
-            measured={
-                "gain": (max(result.gain, 0.0), "of a frozen world's error"),
-                "declared": (result.declared, "of a frozen world's error"),
-            },
-            limit=(max(result.noise, margin.value), "of a frozen world's error"),
+            measured=result.measured,
+            limit=result.limit(margin),
             threshold=margin,
             evidence=result.lines(),
             fix=f"the model predicts better when frames are shown as '{result.best}': check "

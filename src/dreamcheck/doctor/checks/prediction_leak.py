@@ -73,9 +73,7 @@ class HistoryLeak:
             z = torch.from_numpy(subject.support.latents[: ROWS + h]).float()
             z = z.reshape(len(z), *subject.model.latent.shape)
         else:
-            size = subject.model.conventions.image_size
-            noise = subject.rng("noise").integers(0, 256, (ROWS + h, 3, size, size))
-            z = subject.encode(noise.astype(np.uint8))
+            z = subject.encode(subject.noise_frames(ROWS + h))
         return torch.stack([z[i : i + len(z) - h] for i in range(h)], dim=1)
 
     @staticmethod
