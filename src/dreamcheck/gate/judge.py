@@ -29,7 +29,6 @@ class Losses:
     losses: Mapping[str, Sequence[float | None]]
     risks: Mapping[str, float | None]
     failures: Mapping[str, str] = field(default_factory=dict)
-    heldout_error: float | None = None
 
 
 @dataclass(frozen=True)

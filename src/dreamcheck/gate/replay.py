@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from dreamcheck.progress import Progress
 from dreamcheck.study.assembling import assemble
 from dreamcheck.study.config import StudyConfig, study_from
 from dreamcheck.study.measuring import interface_of
-from dreamcheck.study.study import Bench, horizons_of, target_of
+from dreamcheck.study.study import probe_of
 from dreamcheck.study.validating import TOLERANCE_SHARE
 from dreamcheck.tasks.protocol import Task
 
@@ -109,18 +110,10 @@ def config_of(bank: Bank, model: str) -> StudyConfig:
 
 def _probe(bank: Bank, name: str, task: Task | None) -> RiskProbe:
     config = config_of(bank, name)
-    bench: Bench = assemble(config, task=task)
-    return RiskProbe(
-        runner=Runner(bench.model, tile=64),
-        task=bench.task,
-        policy=bench.policy,
-        target=target_of(config, bench),
-        horizons=horizons_of(config, bench.model),
-        discrepancy=config.discrepancy,
-        step_rule=config.step_rule,
-        readout=bench.readout,
-        root_seed=config.root_seed,
-        floor_samples=0,
+    bench = assemble(config, task=task)
+    # A verdict needs losses alone: no sensitivity floors, no distances from training.
+    return replace(
+        probe_of(config, bench, Runner(bench.model, tile=64)), support=None, floor_samples=0
     )
 
 
@@ -206,8 +199,7 @@ def _measure(
                 else:
                     risks[e.id] = risk_of([float(r.loss or 0.0) for r in rows], statistic)
                 stage.advance()
-    error = None if probe.readout is None else float(np.mean(probe.readout.heldout_mae))
-    return Losses(probe.runner.model.identity, name, losses, risks, failures, error)
+    return Losses(probe.runner.model.identity, name, losses, risks, failures)
 
 
 def _groups(entries: Sequence[BankEntry], width: int) -> list[list[BankEntry]]:

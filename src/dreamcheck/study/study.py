@@ -64,19 +64,7 @@ class Study:
         self.bench = bench
         self.store = store
         self.progress = progress
-        self.probe = RiskProbe(
-            runner=runner,
-            task=bench.task,
-            policy=bench.policy,
-            target=target_of(config, bench),
-            horizons=horizons_of(config, bench.model),
-            discrepancy=config.discrepancy,
-            step_rule=config.step_rule,
-            support=bench.support,
-            readout=bench.readout,
-            root_seed=config.root_seed,
-            floor_samples=config.floor_samples,
-        )
+        self.probe = probe_of(config, bench, runner)
         self.measurer = Measurer(store, self.probe)
         self.keep("subject", self.interface, self._subject(runner))
         self._libraries: dict[str, Library] = {}
@@ -254,6 +242,23 @@ class Study:
     def keep(self, kind: str, key: str, payload: Mapping[str, Any]) -> None:
         """Commit a record of a kind without a type."""
         self.store.commit([Record.make(kind, key, payload)])
+
+
+def probe_of(config: StudyConfig, bench: Bench, runner: Runner) -> RiskProbe:
+    """What turns (input, seed) into a loss under the protocol."""
+    return RiskProbe(
+        runner=runner,
+        task=bench.task,
+        policy=bench.policy,
+        target=target_of(config, bench),
+        horizons=horizons_of(config, bench.model),
+        discrepancy=config.discrepancy,
+        step_rule=config.step_rule,
+        support=bench.support,
+        readout=bench.readout,
+        root_seed=config.root_seed,
+        floor_samples=config.floor_samples,
+    )
 
 
 def horizons_of(config: StudyConfig, model: WorldModel) -> Horizons:
