@@ -172,7 +172,7 @@ class RiskProbe:
         frozen = self._steps(self._frozen(last, futures), reference)
         loss, frozen_loss = self._reduce(steps), self._reduce(frozen)
         floor, floor_reason = self._floor(futures, seeds)
-        readout = self._readout(imagined, future, futures)
+        readout = self.readings(imagined, future, futures)
         support = self._support(real, imagined, futures, inputs)
         out = []
         for i in range(n):
@@ -245,9 +245,10 @@ class RiskProbe:
         steps = self._steps(read, np.repeat(truth, p, axis=0))
         return self._reduce(steps).reshape(n, p).mean(axis=1), None
 
-    def _readout(
+    def readings(
         self, imagined: Tensor, future: Tensor, futures: Futures
     ) -> dict[str, Sequence[Any]]:
+        """What the readout says of both sides, per row: Row's fields of these names."""
         n, h = len(imagined), self.horizons
         if self.readout is None:
             none = [None] * n

@@ -80,13 +80,13 @@ def substitute(
     foreign, response, real_response = parts.foreign_actions(
         stream(probe.root_seed, "substitution", identity)
     )
-    rows = probe.rows_of(batch, inputs, seeds)
+    readings = probe.readings(parts.imagined, parts.real_future, batch.futures)
     return Substitutions(
         loss=parts.reduce(parts.base),
         true_loss=_column(
-            [None if r.true_steps is None else float(np.mean(r.true_steps)) for r in rows]
+            [None if s is None else float(np.mean(s)) for s in readings["true_steps"]]
         ),
-        readout_error=_column([r.readout_error for r in rows]),
+        readout_error=_column(readings["readout_error"]),
         replaced_before=before,
         replaced_after=after,
         reencoded_after=None if again is None else parts.replaced(again)[1],
