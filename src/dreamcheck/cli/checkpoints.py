@@ -121,10 +121,9 @@ def import_(
 
     Example: dreamcheck import runs/pusht/ --data heldout.h5 --out ckpt
     """
-    from dreamcheck.data.readers import open_episodes
     from dreamcheck.models.importing import import_checkpoint
 
-    episodes = None if data is None else open_episodes(data, mapping)
+    episodes = shared.episodes(data, mapping)
     report = import_checkpoint(
         path,
         out=out,

@@ -8,7 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from dreamcheck.cli import shared
-from dreamcheck.cli.planning import Changes, Data, Episodes_, Mapping, ProtocolName, Streams
+from dreamcheck.cli.planning import (
+    Changes,
+    Data,
+    Episodes_,
+    Mapping,
+    ProtocolName,
+    Streams,
+    sized,
+)
 from dreamcheck.errors import UsageError
 
 Pilot = Annotated[
@@ -130,19 +138,16 @@ def register_design(
 
     Example: dreamcheck register --protocol fresh-50-100 --rules rules.toml --out sealed.json
     """
-    from dreamcheck.data.readers import open_episodes
     from dreamcheck.planning import load_protocol, prepare
     from dreamcheck.planning import register as seal
     from dreamcheck.planning.protocol import changed
     from dreamcheck.planning.registration import read_rules
     from dreamcheck.tasks.registry import get_task
 
-    given = {"num_eval": episodes, "streams": streams}
-    chosen = changed(load_protocol(protocol), changes or ()).replace(
-        **{k: v for k, v in given.items() if v is not None}
+    chosen = sized(changed(load_protocol(protocol), changes or ()), episodes, streams)
+    _, _, _, _, selection = prepare(
+        chosen, get_task(chosen.task), data=shared.episodes(data, mapping)
     )
-    recorded = None if data is None else open_episodes(data, mapping)
-    _, _, _, _, selection = prepare(chosen, get_task(chosen.task), data=recorded)
     planned = None
     if effect is not None:
         planned = _power(effect, pilot, rates, len(selection.cases), 0.8, 0.05).to_dict()

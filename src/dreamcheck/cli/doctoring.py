@@ -98,14 +98,11 @@ def doctor(
             "there is nothing to examine: name a checkpoint, or give --data, --task, --protocol or "
             "--results. `dreamcheck doctor --list` says what each check needs."
         )
-    import torch
-
     from dreamcheck.doctor.assembling import assemble_subject
     from dreamcheck.doctor.examination import examine
     from dreamcheck.doctor.registry import chosen_checks
 
-    if threads is not None:
-        torch.set_num_threads(threads)
+    shared.set_threads(threads)
     checks = chosen_checks(only=tuple(only or ()), skip=tuple(skip or ()))
     subject = assemble_subject(
         checkpoint, task=task, data=data, training_data=training_data, mapping=mapping,

@@ -69,15 +69,12 @@ def gate(
 
     Example: dreamcheck gate banks/tworoom --model runs/new --baseline runs/old --junit gate.xml
     """
-    import torch
-
     from dreamcheck.gate import gate as run_gate
     from dreamcheck.gate import load_bank
     from dreamcheck.gate.junit import write_junit
     from dreamcheck.gate.recording import record_gate
 
-    if threads is not None:
-        torch.set_num_threads(threads)
+    shared.set_threads(threads)
     kept = load_bank(bank_folder)
     result = run_gate(
         kept,
@@ -137,14 +134,11 @@ def repair(
 
     Example: dreamcheck repair banks/tworoom --model tworoom-small --recipe tworoom-small --out r1
     """
-    import torch
-
     from dreamcheck.gate import load_bank
     from dreamcheck.gate.repair import Settings
     from dreamcheck.gate.repair import repair as run_repair
 
-    if threads is not None:
-        torch.set_num_threads(threads)
+    shared.set_threads(threads)
     settings = Settings(steps=steps, around=around, original=original, planning=planning)
     found = run_repair(
         load_bank(bank_folder), model=model, recipe=recipe, out=out, settings=settings

@@ -19,8 +19,7 @@ from dreamcheck.errors import UsageError
 from dreamcheck.progress import Progress, Stage
 
 if TYPE_CHECKING:
-    from dreamcheck.data.episodes import Episodes
-    from dreamcheck.models.protocol import Readout
+    from dreamcheck.models.protocol import Readout, WorldModel
     from dreamcheck.planning.protocol import Protocol
 
 GROUPS = "episodes"
@@ -126,16 +125,19 @@ def plan(
 
     Legal physics: dreamcheck plan --model my_run/ --protocol fresh-25-50 --set collision=swept
     """
+    from dreamcheck.imagination.readouts import CrossFitted
+    from dreamcheck.models.registry import checkpoint_folder
     from dreamcheck.planning import load_protocol, prepare
     from dreamcheck.planning import plan as evaluate
     from dreamcheck.planning.protocol import changed
     from dreamcheck.planning.records import record_plan
+    from dreamcheck.study.assembling import companion_probes
     from dreamcheck.tasks.registry import get_task
 
-    set_threads(threads)
-    chosen = _sized(changed(load_protocol(protocol), changes or ()), episodes, streams)
+    shared.set_threads(threads)
+    chosen = sized(changed(load_protocol(protocol), changes or ()), episodes, streams)
     on = get_task(task or chosen.task)
-    recorded = _episodes(data, mapping)
+    recorded = shared.episodes(data, mapping)
     if audit or registration is not None:
         _, _, _, report, selection = prepare(chosen, on, data=recorded)
         if audit:
@@ -143,7 +145,8 @@ def plan(
             return
         assert registration is not None
         _sealed(registration, chosen, selection.list_digest, out)
-    seen = load_readout(model)
+    probes = companion_probes(checkpoint_folder(model))
+    seen = None if probes is None else CrossFitted(*probes)
     stamps: list[str] = []
 
     def guarded() -> Any:
@@ -151,6 +154,8 @@ def plan(
         from dreamcheck.doctor.guards import stamps_of
 
         loaded = _model(model, device)
+        for probe in probes or ():
+            probe.require(loaded)
         stamps.extend(
             stamps_of("plan", model, loaded, task=on, protocol=chosen, readout=seen, allow=allow)
         )
@@ -228,16 +233,17 @@ def explain(
         raise UsageError(f"--cells {cells} is neither waterfall nor all.")
     if true_cost not in ("path", "straight"):
         raise UsageError(f"--true-cost {true_cost} is neither path nor straight.")
-    set_threads(threads)
-    chosen = _sized(changed(load_protocol(protocol), changes or ()), episodes, None)
+    shared.set_threads(threads)
+    chosen = sized(changed(load_protocol(protocol), changes or ()), episodes, None)
     on = get_task(task)
+    loaded = _model(model, device)
     with Rounds(shared.progress(quiet=quiet)) as rounds:
         result = attribute(
-            _model(model, device),
+            loaded,
             on,
             chosen,
-            readout=load_readout(model),
-            data=_episodes(data, mapping),
+            readout=_readout(model, loaded),
+            data=shared.episodes(data, mapping),
             true_cost=true_cost,
             search_factor=search_factor,
             streams=streams,
@@ -302,20 +308,21 @@ def dissociation(
     from dreamcheck.planning.records import record_dissociation
     from dreamcheck.tasks.registry import get_task
 
-    set_threads(threads)
+    shared.set_threads(threads)
     horizons = [
-        _sized(changed(load_protocol(p), changes or ()), episodes, streams) for p in (short, long)
+        sized(changed(load_protocol(p), changes or ()), episodes, streams) for p in (short, long)
     ]
+    opened = {}
+    for name, path in zip(short_names(models), models, strict=True):
+        loaded = _model(path, device)
+        opened[name] = (loaded, _readout(path, loaded))
     with Rounds(shared.progress(quiet=quiet)) as rounds:
         checkpoints = measured_checkpoints(
-            {
-                name: (_model(path, device), load_readout(path))
-                for name, path in zip(short_names(models), models, strict=True)
-            },
+            opened,
             get_task(task),
             short=horizons[0],
             long=horizons[1],
-            data=_episodes(data, mapping),
+            data=shared.episodes(data, mapping),
             windows=windows,
             speed=speed,
             keep=None if out is None else out / GROUPS,
@@ -362,21 +369,13 @@ def short_names(paths: Sequence[str]) -> list[str]:
     return last if len(set(last)) == len(last) else list(paths)
 
 
-def set_threads(threads: int | None) -> None:
-    """Torch's threads, where asked for."""
-    if threads is not None:
-        import torch
-
-        torch.set_num_threads(threads)
-
-
-def load_readout(model: str) -> Readout | None:
+def _readout(name: str, model: WorldModel) -> Readout | None:
     """The cross-fitted readout kept beside a checkpoint; None for a model that has none."""
-    from dreamcheck.models.registry import checkpoint_folder, load_model
+    from dreamcheck.models.registry import checkpoint_folder
     from dreamcheck.study.assembling import load_companion_readout
 
-    folder = checkpoint_folder(model)
-    return None if folder is None else load_companion_readout(folder, load_model(model))
+    folder = checkpoint_folder(name)
+    return None if folder is None else load_companion_readout(folder, model)
 
 
 def _model(name: str, device: str) -> Any:
@@ -385,13 +384,8 @@ def _model(name: str, device: str) -> Any:
     return load_model(name, device=device)
 
 
-def _episodes(data: Path | None, mapping: Path | None) -> Episodes | None:
-    from dreamcheck.data.readers import open_episodes
-
-    return None if data is None else open_episodes(data, mapping)
-
-
-def _sized(protocol: Protocol, episodes: int | None, streams: int | None) -> Protocol:
+def sized(protocol: Protocol, episodes: int | None, streams: int | None) -> Protocol:
+    """The protocol with as many episodes and streams as asked for."""
     given = {"num_eval": episodes, "streams": streams}
     return protocol.replace(**{k: v for k, v in given.items() if v is not None})
 

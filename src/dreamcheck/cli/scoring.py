@@ -112,10 +112,7 @@ def score(
     )  # fmt: skip
     cells = named_all(checkpoints)
     criterion = _criterion(task, horizon)
-    if threads is not None:
-        import torch
-
-        torch.set_num_threads(threads)
+    shared.set_threads(threads)
     show = shared.progress(quiet=quiet)
     episodes = open_episodes(probe, mapping)
     instrument = build_probe(episodes, frameskip=criterion.frameskip)

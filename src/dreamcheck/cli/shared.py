@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dreamcheck.digest import plain
 from dreamcheck.errors import UsageError
 from dreamcheck.progress import Progress
+
+if TYPE_CHECKING:
+    from dreamcheck.data.episodes import Episodes
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress lines.")]
@@ -68,6 +72,21 @@ MixedNumerics = Annotated[
         help="Resume under another torch, device or thread count; every record says so.",
     ),
 ]
+
+
+def set_threads(threads: int | None) -> None:
+    """Torch's threads, where asked for."""
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+
+
+def episodes(data: Path | None, mapping: Path | None) -> Episodes | None:
+    """Recorded episodes, where a file or folder of them is given."""
+    from dreamcheck.data.readers import open_episodes
+
+    return None if data is None else open_episodes(data, mapping)
 
 
 def progress(*, quiet: bool) -> Progress:

@@ -10,7 +10,7 @@ from dreamcheck.errors import UsageError
 from dreamcheck.imagination.readouts import CrossFitted, InLengths
 from dreamcheck.imagination.support import Support
 from dreamcheck.models.protocol import Readout, WorldModel
-from dreamcheck.models.readout import load_readout, readout_names
+from dreamcheck.models.readout import StateProbe, load_readout, readout_names
 from dreamcheck.models.reference import load_support
 from dreamcheck.models.registry import checkpoint_folder, load_model
 from dreamcheck.study.config import StudyConfig
@@ -62,11 +62,18 @@ def _one_unit(readout: Readout | None, task: Task) -> Readout | None:
     return InLengths(readout, arm=float(arm))
 
 
+def companion_probes(folder: Path | None) -> tuple[StateProbe, StateProbe] | None:
+    """The two cross-fitted state probes beside a checkpoint, not yet held against its model."""
+    if folder is None or not {"a", "b"} <= set(readout_names(folder)):
+        return None
+    return load_readout(folder, "a"), load_readout(folder, "b")
+
+
 def load_companion_readout(folder: Path, model: WorldModel) -> Readout | None:
     """The two cross-fitted state probes beside a checkpoint; None where there are none."""
-    if not {"a", "b"} <= set(readout_names(folder)):
+    probes = companion_probes(folder)
+    if probes is None:
         return None
-    probes = [load_readout(folder, name) for name in ("a", "b")]
     for probe in probes:
         probe.require(model)
     return CrossFitted(*probes)

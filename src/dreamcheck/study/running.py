@@ -75,19 +75,11 @@ def guard(config: StudyConfig, bench: Bench, *, allow: Sequence[str] = ()) -> li
         GuardRefused: a guard failed that was not allowed.
     """
     # Imported here: the doctor reads recorded data, which a study without guards never needs.
-    from dreamcheck.doctor.guards import guards_of, require
-    from dreamcheck.doctor.subject import Subject
-    from dreamcheck.models.reference import load_support
-    from dreamcheck.models.registry import checkpoint_folder
+    from dreamcheck.doctor.guards import stamps_of
 
-    folder = checkpoint_folder(config.model)
-    subject = Subject(
-        model=bench.model,
-        task=bench.task,
-        readout=bench.readout,
-        support=load_support(folder) if folder else None,
+    return stamps_of(
+        "discover", config.model, bench.model, allow=allow, task=bench.task, readout=bench.readout
     )
-    return require(guards_of("discover"), subject, allow=allow)
 
 
 def protocol_of(directory: str | Path) -> StudyConfig:
