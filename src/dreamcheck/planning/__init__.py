@@ -35,6 +35,7 @@ _WHERE = {
     "read_evaluation": "reading",
     "compare": "paired",
     "compare_recipes": "paired",
+    "plan_perturbed": "perturbed",
     "power": "design",
     "matched_pairs": "design",
     "register": "registration",
