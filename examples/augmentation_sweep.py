@@ -198,7 +198,7 @@ def plan(args: argparse.Namespace, level: float) -> None:
         keep=folder_of(args, level) / "episodes",
         progress=tell,
     )
-    random = found.clean.arms.get("random")
+    random = found.clean.controls.get("random")
     success = None if random is None else random.success
     commit(
         args, PLANNING, level,
