@@ -217,7 +217,9 @@ def plan(args: argparse.Namespace, level: float) -> None:
 def read(out: Path) -> Sweep:
     """The sweep as it is recorded."""
     with Store.read(out) as store:
-        return read_sweep(((r.kind, r.payload) for r in store.records()), severity=NOISE)
+        return read_sweep(
+            ((r.kind, r.payload) for r in store.records()), severity=NOISE, planned=LEVELS
+        )
 
 
 def paper_levels(data: Path | None) -> list[Level]:

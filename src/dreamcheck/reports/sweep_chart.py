@@ -8,7 +8,7 @@ from typing import Any
 
 from dreamcheck.reports.svg import Axis, Chart
 
-WIDTH, HEIGHT, MARKS = 340, 250, 58
+WIDTH, HEIGHT, MARKS = 350, 250, 58
 
 # A picture that stands outside the report's page brings its colours along.
 STYLE = """
@@ -64,7 +64,7 @@ def sweep_figure(
 def _panel(
     levels: Sequence[Mapping[str, Any]], top: float, label: str
 ) -> tuple[Chart, Axis, Axis, list[float]]:
-    chart = Chart(WIDTH, HEIGHT, label, top=26)
+    chart = Chart(WIDTH, HEIGHT, label, left=70, top=26)
     sigmas = [float(x["sigma_max"]) for x in levels]
     end = max(sigmas)
     ax, ay = chart.axes(
@@ -90,7 +90,7 @@ def _success(levels: Sequence[Mapping[str, Any]], severity: float) -> Chart:
     _key(chart, [("c3", "clean"), ("c1", f"noise {severity:g}")])
     for row, name in enumerate(("recovered", "accepted")):
         y = HEIGHT + 14 + 20 * row
-        chart.text(chart.left - 6, y + 4, name[:9], anchor="end")
+        chart.text(chart.left - 3, y + 4, name, anchor="end")
         for s, level in zip(sigmas, levels, strict=True):
             if level[name] is not None:
                 state = "on" if level[name] else "off"

@@ -145,14 +145,20 @@ class Sweep:
 
 
 def read_sweep(
-    records: Iterable[tuple[str, Mapping[str, Any]]], *, severity: float = 0.08
+    records: Iterable[tuple[str, Mapping[str, Any]]],
+    *,
+    severity: float = 0.08,
+    planned: Iterable[float] = (),
 ) -> Sweep:
     """A sweep from (kind, payload) pairs of its records; the last of a kind and level counts.
+
+    Args:
+        planned: levels that the sweep is to have; those without every stage are named as missing.
 
     Raises:
         UsageError: level 0 or every other level is missing, or levels cannot stand in one table.
     """
-    kept: dict[float, dict[str, Mapping[str, Any]]] = {}
+    kept: dict[float, dict[str, Mapping[str, Any]]] = {float(s): {} for s in planned}
     for kind, payload in records:
         if kind in (CHECKPOINT, CONSISTENCY, PLANNING):
             kept.setdefault(float(payload["sigma_max"]), {})[kind] = payload
@@ -297,7 +303,7 @@ def page(sweep: Sweep, *, command: str, figure: str, paper: Iterable[Level] = ()
         figure: file name of the figure beside it.
         paper: the paper's levels of the same task, of any number of runs, for comparison.
     """
-    first = sweep.levels[0]
+    first, paper = sweep.levels[0], list(paper)
     made, looked, planned = first.checkpoint, first.consistency, first.planning
     assert made is not None and looked is not None and planned is not None
     block = sweep.block()
@@ -326,6 +332,7 @@ def page(sweep: Sweep, *, command: str, figure: str, paper: Iterable[Level] = ()
         *(f"| {c.statement} | {c.found} | {_verdict(c.holds)} |" for c in held),
         "",
     ]
+    lines += _height(first, paper)
     if separation_cannot_change_sign(t_ir=T_IR):
         lines += [
             f"At a threshold of {T_IR:g} the sign of a score difference to level 0 depends on the "
@@ -363,7 +370,7 @@ def page(sweep: Sweep, *, command: str, figure: str, paper: Iterable[Level] = ()
     for i, level in enumerate(sweep.levels):
         cells = [f"{b.ir_relative[i]:.2f} / {b.levels[i].sr:.2f}" for b in blocks]
         lines.append(f"| {level.sigma_max:g} | {' | '.join(cells)} |")
-    lines += _beside(list(paper))
+    lines += _beside(paper)
     if sweep.missing:
         lines += ["", f"Not finished: level {', '.join(f'{s:g}' for s in sweep.missing)}."]
     still = max(x.consistency["num_still"] for x in sweep.levels if x.consistency)
@@ -374,6 +381,21 @@ def page(sweep: Sweep, *, command: str, figure: str, paper: Iterable[Level] = ()
         f"{still} still windows. Planning protocol `{planned['protocol_digest'][:12]}`.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _height(first: SweepLevel, paper: list[Level]) -> list[str]:
+    """How high success is at all, which no claim above asks."""
+    assert first.planning is not None
+    text = f"How high success is at all: level 0 reaches {_rate(first.planning['clean'])} clean"
+    if first.planning["random"] is not None:
+        text += f", random actions {_rate(first.planning['random'])}"
+    base = [100 * x.clean_successes / x.episodes for x in paper if x.sigma_max == 0]
+    if base:
+        text += f"; the paper's level 0 reaches {_range(base, '{:.0f} %')}"
+    return [
+        f"{text}. Differences between levels that lie inside the intervals are not findings.",
+        "",
+    ]
 
 
 def _beside(paper: list[Level]) -> list[str]:
