@@ -280,6 +280,8 @@ def _screen(sweep: Sweep, recovered: tuple[bool, ...] | None, accepted: tuple[bo
         return Claim(statement, f"{taken}; nothing was recovered to compare with", None)
     agree = sum(a == r for a, r in zip(accepted, recovered, strict=True))
     found = f"{taken}; agrees with recovery on {agree} of {len(accepted)} levels"
+    if sweep.missing:
+        return Claim(statement, f"{found}; to be asked when no level is missing", None)
     if not any(accepted):
         return Claim(statement, found, False)
     apart = abs(accepted.index(True) - recovered.index(True))
