@@ -46,7 +46,7 @@ _SMALL = {
     "measure.support_rows": 1000,
 }
 SHOWN: Mapping[str, Shown] = {
-    "tworoom": Shown("tworoom-small", 16.0, _SMALL),
+    "tworoom": Shown("tworoom-small", 80.0, _SMALL),
     "pusht": Shown("pusht-small", 80.0, _SMALL),
 }
 
