@@ -41,6 +41,7 @@ _WHERE = {
     "register": "registration",
     "check_registration": "registration",
     "explain": "attribution",
+    "explain_menu": "menu",
     "Explanation": "attribution",
     "explanation_figure": "figures",
     "dissociation": "two_horizons",

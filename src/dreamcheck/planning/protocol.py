@@ -48,13 +48,14 @@ class SolverSettings(BaseModel):
 class FreshPolicy(BaseModel):
     """Episodes generated now, by a policy in the simulator: certainly unseen in training.
 
-    policy: "exploratory", "goal-seeking" or "random". num_episodes, length: how many, and frames
+    policy: one of the task's: "exploratory", "goal-seeking", "random"; on PushT "weak" or
+    "random". num_episodes, length: how many, and frames
     of each. Environment seeds are the protocol's seed + 1,000,000 + episode.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    policy: Literal["exploratory", "goal-seeking", "random"] = "exploratory"
+    policy: Literal["exploratory", "goal-seeking", "random", "weak"] = "exploratory"
     num_episodes: int = Field(default=200, ge=1)
     length: int = Field(default=101, ge=2)
 
