@@ -182,6 +182,8 @@ def _state_statistics(episodes: Episodes) -> tuple[np.ndarray, np.ndarray, int]:
     )
     usable = ~np.isnan(rows).any(axis=1)
     if usable.sum() < 2:
-        raise UsageError("fewer than two state rows are free of NaN: states cannot be standardised.")
+        raise UsageError(
+            "fewer than two state rows are free of NaN: states cannot be standardised."
+        )
     kept = rows[usable]
     return kept.mean(axis=0), kept.std(axis=0, ddof=1), int((~usable).sum())

@@ -300,7 +300,9 @@ def _iterations(
     b: int, clean: _Costs, seen: _Costs, plan: Plan, other: Plan, solver: CEM
 ) -> tuple[tuple[bool, ...], tuple[bool | None, ...], tuple[float, ...]]:
     """Corollary 1's record: alignment, certificate and elite overlap of every iteration."""
-    aligned, certified, overlap = [], [], []
+    aligned: list[bool] = []
+    certified: list[bool | None] = []
+    overlap: list[float] = []
     agree = claimed = True
     for i, (one, two) in enumerate(zip(plan.trace, other.trace, strict=True)):
         aligned.append(agree)
