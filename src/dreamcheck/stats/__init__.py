@@ -91,9 +91,13 @@ from dreamcheck.stats.rates import (
     mantel_haenszel,
 )
 from dreamcheck.stats.tail import cvar, exact_decimal, tail_count
+from dreamcheck.stats.siblings import AgainstSiblings, against_siblings, sibling_z
 from dreamcheck.stats.variance import VarianceSplit, variance_split
 
 __all__ = [
+    "AgainstSiblings",
+    "against_siblings",
+    "sibling_z",
     "PAPER_THRESHOLDS",
     "BootstrapInterval",
     "CalibrationError",
