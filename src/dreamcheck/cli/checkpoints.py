@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 import typer
 
 from dreamcheck.cli import shared
-from dreamcheck.errors import ExitCode
+from dreamcheck.errors import ExitCode, UsageError
+
+
+class Augmentation(Enum):
+    """What ``train --augment`` knows."""
+
+    gaussian = "gaussian"
 
 
 def register(app: typer.Typer) -> None:
@@ -46,6 +53,16 @@ def train(
     steps: Annotated[
         int | None, typer.Option("--steps", min=1, help="Training steps, likewise.")
     ] = None,
+    augment: Annotated[
+        Augmentation | None,
+        typer.Option("--augment", help="Noise on every frame of a training clip."),
+    ] = None,
+    sigma_max: Annotated[
+        float | None,
+        typer.Option(
+            "--sigma-max", min=0, max=1, help="Its largest sigma, in units of the display range."
+        ),
+    ] = None,
     as_json: shared.AsJson = False,
 ) -> None:
     """Train a world model from data it makes itself, and write its model card.
@@ -55,10 +72,24 @@ def train(
     Example: dreamcheck train --preset tworoom-small --out runs/tworoom-small
 
     Example: dreamcheck train --preset pusht-small --out runs/pusht --stages 3 --minutes 20
+
+    Example: dreamcheck train --preset tworoom-small --augment gaussian --sigma-max 0.05 --out noisy
     """
     from dreamcheck.training import train_preset
 
-    overrides: dict[str, Any] = {"seed": seed, "optimiser.steps": steps}
+    if (augment is None) != (sigma_max is None):
+        given, missing = (
+            ("--sigma-max", "--augment") if augment is None else ("--augment", "--sigma-max")
+        )
+        raise UsageError(
+            f"{given} needs {missing}: dreamcheck train --augment gaussian --sigma-max 0.05"
+        )
+    overrides: dict[str, Any] = {
+        "seed": seed,
+        "optimiser.steps": steps,
+        "augment.kind": None if augment is None else augment.value,
+        "augment.sigma_max": sigma_max,
+    }
     result = train_preset(
         preset,
         out,

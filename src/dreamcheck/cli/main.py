@@ -10,6 +10,7 @@ import typer
 from dreamcheck import __version__
 from dreamcheck.cli import (
     checkpoints,
+    consistency,
     designing,
     doctoring,
     gating,
@@ -51,6 +52,7 @@ for module in (
     studies,
     looking,
     checkpoints,
+    consistency,
     planning,
     designing,
     doctoring,

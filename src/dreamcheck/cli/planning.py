@@ -186,8 +186,8 @@ def plan(
 
 def explain(
     model: Model,
-    protocol: ProtocolName = "fresh-50-100",
-    task: TaskName = "tworoom",
+    protocol: ProtocolName = "",
+    task: TaskName = "",
     data: Data = None,
     mapping: Mapping = None,
     episodes: Episodes_ = None,
@@ -219,11 +219,14 @@ def explain(
     """Where planning success goes: the cost, the dynamics and the search swapped for better ones.
 
     On identical episodes and noise. With --out it is resumable and its figure opens the report.
+    On PushT, where a step is dear, a fixed menu of 64 plans replaces search (pusht-menu).
 
     Example: dreamcheck explain --model tworoom-small --protocol fresh-50-100 --out runs/explain
+
+    PushT: dreamcheck explain --model pusht-small --task pusht --out runs/explain-pusht
     """
     from dreamcheck.planning import explain as attribute
-    from dreamcheck.planning import explanation_figure, load_protocol
+    from dreamcheck.planning import explain_menu, explanation_figure, load_protocol
     from dreamcheck.planning.attribution import ALL_CELLS, WATERFALL_CELLS
     from dreamcheck.planning.protocol import changed
     from dreamcheck.planning.records import record_explanation
@@ -234,24 +237,33 @@ def explain(
     if true_cost not in ("path", "straight"):
         raise UsageError(f"--true-cost {true_cost} is neither path nor straight.")
     shared.set_threads(threads)
+    protocol = protocol or ("pusht-menu" if task == "pusht" else "fresh-50-100")
     chosen = sized(changed(load_protocol(protocol), changes or ()), episodes, None)
-    on = get_task(task)
+    on = get_task(task or chosen.task)
     loaded = _model(model, device)
+    which = ALL_CELLS if cells == "all" else WATERFALL_CELLS
+    seen = _readout(model, loaded)
     with Rounds(shared.progress(quiet=quiet)) as rounds:
-        result = attribute(
-            loaded,
-            on,
-            chosen,
-            readout=_readout(model, loaded),
-            data=shared.episodes(data, mapping),
-            true_cost=true_cost,
-            search_factor=search_factor,
-            streams=streams,
-            cells=ALL_CELLS if cells == "all" else WATERFALL_CELLS,
-            speed=speed,
-            progress=rounds,
-            keep=None if out is None else out / GROUPS,
-        )
+        if on.name == "pusht":
+            result = explain_menu(
+                loaded, on, chosen, readout=seen, search_factor=search_factor, streams=streams,
+                cells=which, progress=rounds,
+            )  # fmt: skip
+        else:
+            result = attribute(
+                loaded,
+                on,
+                chosen,
+                readout=seen,
+                data=shared.episodes(data, mapping),
+                true_cost=true_cost,
+                search_factor=search_factor,
+                streams=streams,
+                cells=which,
+                speed=speed,
+                progress=rounds,
+                keep=None if out is None else out / GROUPS,
+            )
     if figure is not None:
         figure.write_text(explanation_figure(result, task=on), encoding="utf-8")
     if card:

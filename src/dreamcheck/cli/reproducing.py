@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dreamcheck.errors import ExitCode
+from dreamcheck.errors import ExitCode, UsageError
 
 group = typer.Typer(
     no_args_is_help=True,
@@ -61,22 +61,78 @@ def pusht(
     page: Annotated[
         Path | None, typer.Option("--page", help="Write the results page here.")
     ] = None,
-    cases: Annotated[int, typer.Option("--cases", help="Inputs for the consequence.")] = 8,
+    libraries: Annotated[
+        str, typer.Option("--libraries", help="Which protocols, with commas.")
+    ] = "576,3510,12016",
+    reduced: Annotated[
+        bool,
+        typer.Option("--reduced", help="Fewer restarts, seeds and cases; the page says which."),
+    ] = False,
+    menu: Annotated[
+        int, typer.Option("--menu", min=0, help="Episodes of `explain` over the menu; 0: none.")
+    ] = 50,
     measure: Annotated[
         bool, typer.Option("--measure/--no-measure", help="--no-measure: only write the page.")
     ] = True,
 ) -> None:
-    """The 576 PushT protocol end to end on your model; needs the [swm] extra.
+    """The PushT protocols end to end on your model; needs the [swm] extra.
 
-    Example: dreamcheck reproduce pusht --model runs/pusht --out runs/576 --page results.md
+    Resumable: stopped at any point, the same command goes on.
+
+    Example: dreamcheck reproduce pusht --model runs/pusht --out runs/p --page results.md
+
+    An hour instead of a night: dreamcheck reproduce pusht --reduced --out runs/p --page results.md
     """
+    from dreamcheck.reproduce.pusht import LIBRARIES, REDUCED, Scale, explain_protocol, run_protocol
     from dreamcheck.reproduce.pusht import page as results_page
-    from dreamcheck.reproduce.pusht import run_protocol
 
-    directory = run_protocol(model, out, cases=cases) if measure else out / "576"
+    asked = [name.strip() for name in libraries.split(",") if name.strip()]
+    unknown = [name for name in asked if name not in LIBRARIES]
+    if unknown:
+        raise UsageError(
+            f"--libraries {unknown[0]!r} is no PushT protocol; there are {', '.join(LIBRARIES)}."
+        )
+    if measure:
+        for library in asked:
+            run_protocol(model, out, library=library, scale=REDUCED if reduced else Scale())
+        if menu:
+            explain_protocol(model, out, episodes=menu)
     if page is not None:
         page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(results_page(directory), encoding="utf-8")
+        page.write_text(results_page(out), encoding="utf-8")
+        typer.echo(f"page: {page}")
+
+
+@group.command()
+def gate(
+    out: Annotated[Path, typer.Option("--out", help="Folder for everything; resumable.")],
+    study: Annotated[
+        Path | None, typer.Option("--study", help="A validated study; its failures are the bank.")
+    ] = None,
+    task: Annotated[str, typer.Option("--task", help="tworoom or pusht.")] = "tworoom",
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, help="Fresh seeds per input of the bank.")
+    ] = 16,
+    page: Annotated[
+        Path | None, typer.Option("--page", help="Write the results page here.")
+    ] = None,
+) -> None:
+    """The gate on two small trainings of two stages each; without --study only the page.
+
+    The page also shows what `dreamcheck repair` left in OUT/repair.
+
+    Example: dreamcheck reproduce gate --study runs/first --out runs/gates --page gate.md
+    """
+    from dreamcheck.reproduce.gates import SHOWN, show_gates
+    from dreamcheck.reproduce.gates import page as results_page
+
+    if task not in SHOWN:
+        raise UsageError(f"--task {task!r}: the gate is shown on {', '.join(SHOWN)}.")
+    if study is not None:
+        show_gates(out, task=task, study=study, seeds=seeds)
+    if page is not None:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(results_page(out), encoding="utf-8")
         typer.echo(f"page: {page}")
 
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from dreamcheck.errors import DreamcheckError, InterfaceMismatch, UsageError
 from dreamcheck.evidence import risk_of
 from dreamcheck.gate.bank import Bank, BankEntry

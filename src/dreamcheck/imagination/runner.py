@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from dreamcheck.errors import UsageError
-from dreamcheck.models.protocol import HasModule, Rollout, WorldModel
+from dreamcheck.models.protocol import EncodeLevels, HasModule, Rollout, WorldModel
 
 MIN_TILE = 32
 """Fewest rows of a tile: from about five rows on, float32 CPU kernels give equal rows."""
@@ -147,6 +147,49 @@ class Runner:
 
         latents = self._tiles(call, *columns)
         return self.checked(latents, "encode") if finite else latents
+
+    def encode_levels(self, frames: Tensor, **observation: np.ndarray) -> Tensor:
+        """Frames [N, 3, s, s] on the 0..255 scale, perhaps outside it -> latents [N, *shape].
+
+        uint8 frames go the way of ``encode``. Others go unclipped into a model that offers
+        ``encode_levels``; for the rest they are rounded and clipped to 8 bits (``takes_levels``
+        says which).
+        """
+        if frames.dtype != torch.uint8 and self.takes_levels:
+            offered: Any = self.model
+            return self.checked(self._tiles(offered.encode_levels, frames), "encode_levels")
+        if frames.dtype != torch.uint8:
+            frames = frames.round().clamp(0, 255).to(torch.uint8)
+        return self.encode(frames.numpy(), finite=True, **observation)
+
+    @property
+    def takes_levels(self) -> bool:
+        """Whether perturbed frames reach the model unclipped."""
+        only_pixels = tuple(self.model.conventions.observation_keys) == ("pixels",)
+        return only_pixels and isinstance(self.model, EncodeLevels)
+
+    def rollouts(
+        self, histories: Sequence[Tensor], blocks: np.ndarray, *, finite: bool = True
+    ) -> list[Tensor]:
+        """Forecasts of several histories under the same actions, in the same tiles.
+
+        Equal histories give equal bits, and the actions are embedded once for all of them.
+
+        Args:
+            histories: each [B, h, *shape], oldest first.
+            blocks: float32 [B, h - 1 + K, A], as in ``rollout``.
+
+        Returns:
+            One [B, K, *shape] for each history.
+        """
+        shared = torch.from_numpy(np.ascontiguousarray(blocks))
+
+        def call(a: Tensor, *z: Tensor) -> Tensor:
+            actions = self.model.embed_actions(a)
+            return torch.stack([open_loop(self.model, h, actions) for h in z], dim=1)
+
+        futures = self._tiles(call, shared, *histories)
+        return list((self.checked(futures, "predict") if finite else futures).unbind(dim=1))
 
     def rollout(
         self,

@@ -143,6 +143,16 @@ class LeWM:
         )
         return self.module.encode(normalise_frames(pixels, self.conventions)).float()
 
+    def encode_levels(self, frames: Tensor) -> Tensor:
+        """float32 [N, 3, s, s] RGB on the 0..255 scale, not clipped -> [N, latent width]."""
+        side = self.conventions.image_size
+        if not frames.is_floating_point() or frames.shape[1:] != (3, side, side):
+            raise UsageError(
+                f"levels are {frames.dtype} {tuple(frames.shape)}; expected float "
+                f"[N, 3, {side}, {side}] on the 0..255 scale."
+            )
+        return self.module.encode(normalise_frames(frames, self.conventions)).float()
+
     def embed_actions(self, blocks: Tensor) -> Tensor:
         """[B, T, A] model-ready blocks -> [B, T, E]."""
         if blocks.ndim != 3 or blocks.shape[2] != self.conventions.action_width:

@@ -92,6 +92,16 @@ class Rollout(Protocol):
 
 
 @runtime_checkable
+class EncodeLevels(Protocol):
+    """Frames that are no bytes: noise on display pixels is neither rounded nor clipped then."""
+
+    def encode_levels(self, frames: Tensor) -> Tensor:
+        """float32 [N, 3, s, s] RGB on the 0..255 scale, s = conventions.image_size, values outside
+        it allowed -> [N, *latent.shape]; whole numbers give what ``encode`` gives."""
+        ...
+
+
+@runtime_checkable
 class Decode(Protocol):
     """Latents back to frames."""
 

@@ -109,6 +109,7 @@ class Explanation:
     additive.
     labels: failed case -> "unreachable", "cost", "dynamics", "search" or "interaction".
     fixed_by: failed case -> the single swaps that alone repaired it.
+    menu: plans of the fixed menu that replaced search; None where a solver searched.
     """
 
     label: str
@@ -134,6 +135,7 @@ class Explanation:
     readout_mae: tuple[float, ...] | None
     realised: Realised
     stamps: tuple[str, ...] = ()
+    menu: int | None = None
     film: Film | None = field(default=None, repr=False)
     trajectories: Mapping[str, Trajectories] = field(default_factory=dict, repr=False)
 
@@ -172,6 +174,7 @@ class Explanation:
             "unit": self.unit,
             "true_cost": self.true_cost,
             "search_factor": self.search_factor,
+            "menu": self.menu,
             "headline": self.headline,
             "cells": {k: v.to_dict() for k, v in self.cells.items()},
             "controls": {k: v.to_dict() for k, v in self.controls.items()},
@@ -253,7 +256,8 @@ def explain(
     if task.name != "tworoom":
         raise Abstention(
             f"explain swaps in simulator dynamics and true costs, which task {task.name} does not "
-            "offer in batches; it is written for tworoom."
+            "offer in batches; it is written for tworoom. A task that branches by seed and prefix "
+            "is explained over a fixed menu of plans: `explain_menu`."
         )
     if PROTOCOL not in cells:
         raise UsageError("cells must contain the protocol's own (False, False, False).")
@@ -316,17 +320,59 @@ def explain(
         )
         for cell, a in arms.items()
     }
+    return explanation_of(
+        protocol,
+        model=model.identity,
+        num_cases=len(selection.cases),
+        unit=rule.parts[0].unit,
+        true_cost=true_cost,
+        search_factor=search_factor,
+        results=results,
+        controls=controls,
+        missing=missing,
+        readout=readout,
+        realised=realised_of(setup, selection, held, score, solver, criteria, rule, report, speed),
+        stamps=stamps,
+        trajectories=trajectories,
+        atlas=atlas,
+        film=lambda fixed: _film(fixed, arms, rows, atlas, rule.parts[0].tolerance),
+    )
+
+
+def explanation_of(
+    protocol: Protocol,
+    *,
+    model: str,
+    num_cases: int,
+    unit: str,
+    true_cost: str,
+    search_factor: int,
+    results: Mapping[Cell, ArmResult],
+    controls: Mapping[str, ArmResult],
+    missing: Mapping[str, str],
+    readout: Readout | None,
+    realised: Realised,
+    stamps: Sequence[str],
+    trajectories: Mapping[str, Trajectories],
+    menu: int | None = None,
+    atlas: LatentAtlas | None = None,
+    film: Callable[[Mapping[str, tuple[str, ...]]], Film | None] | None = None,
+) -> Explanation:
+    """Waterfall, swaps, shares and labels from the cells' results; fields as ``Explanation``'s.
+
+    Args:
+        film: makes the film of one of the episodes that a single swap repaired.
+    """
     bars, swaps = _waterfall(results, controls, protocol)
     labels, fixed = _labels(results, controls["oracle"])
-    base = results[PROTOCOL]
     return Explanation(
         label=protocol.label,
-        model=model.identity,
+        model=model,
         protocol=protocol.model_dump(),
         protocol_digest=protocol.digest,
-        num_cases=len(selection.cases),
-        num_trivial=base.num_trivial,
-        unit=rule.parts[0].unit,
+        num_cases=num_cases,
+        num_trivial=results[PROTOCOL].num_trivial,
+        unit=unit,
         true_cost=true_cost,
         search_factor=search_factor,
         cells={cell_name(c): r for c, r in results.items()},
@@ -341,9 +387,10 @@ def explain(
         atlas_error=None if atlas is None else atlas.error,
         readout=None if readout is None else readout.identity,
         readout_mae=None if readout is None else tuple(np.asarray(readout.heldout_mae).tolist()),
-        realised=realised_of(setup, selection, held, score, solver, criteria, rule, report, speed),
+        realised=realised,
         stamps=tuple(stamps),
-        film=_film(fixed, arms, rows, atlas, rule.parts[0].tolerance),
+        menu=menu,
+        film=None if film is None else film(fixed),
         trajectories=trajectories,
     )
 

@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 
 from dreamcheck.errors import UsageError
+from dreamcheck.imagination.perturbations import Perturbation
 from dreamcheck.imagination.runner import Runner
+from dreamcheck.models.lewm_model import resize_frames
 from dreamcheck.models.protocol import Readout, WorldModel
 from dreamcheck.planning.costs import Contexts, ModelCost, Path
 from dreamcheck.planning.execution import Execution, Rows, Trajectories, realised, some
@@ -123,6 +125,12 @@ class Setup:
     generator: np.random.Generator | None = None
     progress: Progress | None = None
 
+    @property
+    def perturbation(self) -> Perturbation | None:
+        """What happens to the observed images; None where they are clean."""
+        seen = self.protocol.perturbation
+        return None if seen is None else seen.build()
+
     def noise(self, live: np.ndarray, replan: int) -> Noise:
         """Random numbers of the live rows' solves at one replan."""
         if self.generator is not None:
@@ -165,7 +173,7 @@ class _Context:
         self.execution = execution
         self.mode = setup.protocol.context_init
         self.limit = 1 if self.mode == "single" else setup.model.history_max
-        current = self.look(np.arange(len(setup.rows)))
+        current = self.look(np.arange(len(setup.rows)), moment="step 0")
         self.goals = self._goal_latents()
         c = setup.space.conventions
         if self.mode == "history" and self.limit > 1:
@@ -188,19 +196,48 @@ class _Context:
         side = self.setup.model.conventions.image_size
         return side if side in self.setup.task.sizes else None
 
-    def look(self, rows: np.ndarray, state: Any = None) -> Tensor:
-        """Latents of what the rows see now."""
+    def look(self, rows: np.ndarray, state: Any = None, *, moment: str = "") -> Tensor:
+        """Latents of what the rows see now.
+
+        Args:
+            moment: names the moment of the rows' episodes, for the protocol's perturbation; ""
+                looks through clean images (what really happened, not what the planner saw).
+        """
         task = self.setup.task
         if state is None:
             state = some(task, self.execution.state, rows)
         keys = [k for k in self.setup.model.conventions.observation_keys if k != "pixels"]
         seen = task.observe(state, ("pixels", *keys), image_size=self._size())
-        return self.setup.runner.encode(seen["pixels"], finite=True, **{k: seen[k] for k in keys})
+        return self._encoded(seen, keys, rows, moment)
 
     def _goal_latents(self) -> Tensor:
         seen = self.setup.task.goal_observation(self.execution.state, image_size=self._size())
         keys = [k for k in self.setup.model.conventions.observation_keys if k != "pixels"]
-        return self.setup.runner.encode(seen["pixels"], finite=True, **{k: seen[k] for k in keys})
+        seen_through = self.setup.perturbation
+        camera = seen_through is not None and seen_through.on == "camera"
+        every = np.arange(len(self.setup.rows))
+        return self._encoded(seen, keys, every, "goal" if camera else "")
+
+    def _encoded(
+        self, seen: dict[str, np.ndarray], keys: list[str], rows: np.ndarray, moment: str
+    ) -> Tensor:
+        others = {k: seen[k] for k in keys}
+        perturbation = self.setup.perturbation
+        if perturbation is None or perturbation.is_identity or not moment:
+            return self.setup.runner.encode(seen["pixels"], finite=True, **others)
+        c = self.setup.model.conventions
+        frames = resize_frames(
+            torch.from_numpy(np.ascontiguousarray(seen["pixels"])),
+            size=c.image_size,
+            rule=c.resize,
+        )
+        names = self.setup.rows.names
+        levels = perturbation.apply(
+            frames,
+            scenes=[names[r] for r in rows.tolist()],
+            moments=[moment] * len(rows),
+        )
+        return self.setup.runner.encode_levels(levels, **others)
 
     def _recorded(self, current: Tensor) -> tuple[Tensor, np.ndarray]:
         setup = self.setup
@@ -212,7 +249,7 @@ class _Context:
         for back in range(h - 1, 0, -1):
             states = np.array([setup.recorded.state(c.episode)[c.start - back * f] for c in cases])
             placed = setup.task.with_state(self.execution.state, states)  # type: ignore[attr-defined]
-            frames.append(self.look(np.arange(len(cases)), placed))
+            frames.append(self.look(np.arange(len(cases)), placed, moment=f"step {-back * f}"))
         actions = np.stack(
             [setup.recorded.actions(c.episode)[c.start - (h - 1) * f : c.start] for c in cases]
         )
@@ -220,11 +257,12 @@ class _Context:
 
     def append(self, rows: np.ndarray, blocks: np.ndarray) -> None:
         """The rows have executed a block [n, f, A] and see a new frame."""
+        seen = self.look(rows, moment=f"step {self.execution.time}")
         if self.mode == "single":
-            self.latents[rows, 0] = self.look(rows)
+            self.latents[rows, 0] = seen
             return
         new = self.latents[:, -1].clone()
-        new[rows] = self.look(rows)
+        new[rows] = seen
         made = np.zeros((len(self.past), 1, self.past.shape[2]), np.float32)
         made[rows] = self.setup.space.past_blocks(blocks)
         self.latents = torch.cat([self.latents, new[:, None]], dim=1)[:, -self.limit :]

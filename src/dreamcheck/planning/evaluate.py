@@ -370,6 +370,8 @@ def realised_of(
     notes = [f"{flag}: {why}" for flag, why in zip(report.flags, report.reasons, strict=True)]
     if p.rest_start:
         notes.append("rest_start has no effect: the task's state has no velocity")
+    if p.perturbation is not None and not setup.runner.takes_levels:
+        notes.append("perturbed frames were rounded and clipped to 8 bits: this model takes bytes")
     if p.rng_mode == "shared":
         notes.append("rng_mode = shared: outcomes depend on the episodes planned before")
     return Realised(

@@ -113,8 +113,11 @@ def compare(a: Evaluation, b: Evaluation, *, name_a: str = "a", name_b: str = "b
         UsageError: other cases, another goal rule, offset or budget, or a model repaired in one
             arm only (stamps differ).
     """
-    for key in ("goal_rule", "offset", "budget_steps", "success", "success_radius", "collision"):
-        one, two = a.realised.protocol[key], b.realised.protocol[key]
+    for key in (
+        "goal_rule", "offset", "budget_steps", "success", "success_radius", "collision",
+        "perturbation",
+    ):  # fmt: skip
+        one, two = a.realised.protocol.get(key), b.realised.protocol.get(key)
         if one != two:
             raise UsageError(
                 f"{key} is {one!r} in {name_a} and {two!r} in {name_b}: these rates answer "

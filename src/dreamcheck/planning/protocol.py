@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from dreamcheck.digest import digest
 from dreamcheck.errors import UsageError
+from dreamcheck.imagination.perturbations import On, Perturbation
 from dreamcheck.planning.solvers import Solver, make_solver
 from dreamcheck.planning.space import Driving
 
@@ -47,15 +48,43 @@ class SolverSettings(BaseModel):
 class FreshPolicy(BaseModel):
     """Episodes generated now, by a policy in the simulator: certainly unseen in training.
 
-    policy: "exploratory", "goal-seeking" or "random". num_episodes, length: how many, and frames
+    policy: one of the task's: "exploratory", "goal-seeking", "random"; on PushT "weak" or
+    "random". num_episodes, length: how many, and frames
     of each. Environment seeds are the protocol's seed + 1,000,000 + episode.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    policy: Literal["exploratory", "goal-seeking", "random"] = "exploratory"
+    policy: Literal["exploratory", "goal-seeking", "random", "weak"] = "exploratory"
     num_episodes: int = Field(default=200, ge=1)
     length: int = Field(default=101, ge=2)
+
+
+class Seen(BaseModel):
+    """What happens to the images before the planner sees them; see ``Perturbation``.
+
+    name, severity: which perturbation. on: "history" (what is observed; the goal image stays
+    clean, as in the paper) or "camera" (the goal image too). draw: which independent draw.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    severity: float
+    on: On = "history"
+    draw: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _known(self) -> Seen:
+        try:
+            self.build()
+        except UsageError as e:
+            raise ValueError(str(e)) from e
+        return self
+
+    def build(self) -> Perturbation:
+        """The perturbation."""
+        return Perturbation(self.name, self.severity, self.on, self.draw)
 
 
 class Protocol(BaseModel):
@@ -84,6 +113,9 @@ class Protocol(BaseModel):
     collision: "native", or "swept": the task under legal physics.
     rng_mode: "per_episode", or "shared": one generator draws everything in order, as the release.
     streams: planner streams averaged inside an episode.
+    perturbation: of the images that the planner observes, e.g. {name = "gaussian", severity =
+        0.05}; none by default. The simulator, its success test and the planner's random numbers
+        stay as they are.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -118,6 +150,7 @@ class Protocol(BaseModel):
     seed: int = Field(default=42, ge=0)
     rng_mode: Literal["per_episode", "shared"] = "per_episode"
     streams: int = Field(default=PLANNER_STREAMS, ge=1)
+    perturbation: Seen | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Protocol:
@@ -144,18 +177,20 @@ class Protocol(BaseModel):
     @property
     def digest(self) -> str:
         """SHA-256 of every field but the note."""
-        return digest(self.model_dump(exclude={"note"}))
+        left_out = {"note"} if self.perturbation is not None else {"note", "perturbation"}
+        return digest(self.model_dump(exclude=left_out))
 
     @property
     def label(self) -> str:
-        """Goal rule, offset and budget: what stands next to every success rate (P3)."""
+        """Goal rule, offset, budget and any perturbation: what stands next to every rate (P3)."""
         if self.goal_rule == "recorded_target":
             goal = "recorded target"
         elif self.goal_rule == "fixed_offset":
             goal = f"offset {self.offset}"
         else:
             goal = f"offset up to {self.offset} ({self.max_offset_variant})"
-        return f"{goal} / budget {self.budget_steps}"
+        seen = "" if self.perturbation is None else f", {self.perturbation.build().label}"
+        return f"{goal} / budget {self.budget_steps}{seen}"
 
     def replace(self, **changes: Any) -> Protocol:
         """A copy with fields changed, validated again.

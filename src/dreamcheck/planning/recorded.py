@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from dreamcheck.data.episodes import ArrayEpisodes, Episodes
-from dreamcheck.errors import UsageError
+from dreamcheck.errors import Abstention, UsageError
 from dreamcheck.planning.protocol import FreshPolicy
 from dreamcheck.streams import RowStreams
-from dreamcheck.tasks.protocol import Column, Task
+from dreamcheck.tasks.protocol import Column, MakesPolicies, Policy, Task
 
 TERMINATED = ("terminated", "done")
 TARGET = ("goal_state", "target", "target_state", "pos_target")
@@ -115,12 +114,22 @@ def recorded(episodes: Episodes) -> Recorded:
     return Recorded(episodes, "recorded", episodes.digest)
 
 
-def policy_named(name: str) -> Any:
-    """A TwoRoom behaviour policy by name."""
-    from dreamcheck.tasks.tworoom import Exploratory, GoalSeeking, Random
+def fresh_seeds(settings: FreshPolicy, *, seed: int) -> list[int]:
+    """Environment seeds of a protocol's fresh episodes; another protocol seed shares none."""
+    first = FRESH_SEED + seed * settings.num_episodes
+    return [first + i for i in range(settings.num_episodes)]
 
-    made = {"exploratory": Exploratory, "goal-seeking": GoalSeeking, "random": Random}
-    return made[name]()
+
+def policy_named(task: Task, name: str) -> Policy:
+    """A behaviour policy of the task.
+
+    Raises:
+        Abstention: the task makes none.
+        UsageError: it has no policy of that name.
+    """
+    if not isinstance(task, MakesPolicies):
+        raise Abstention(f"task {task.name} makes no policies: no fresh episodes can be recorded.")
+    return task.make_policy(name)
 
 
 def fresh_episodes(task: Task, settings: FreshPolicy, *, seed: int) -> Recorded:
@@ -129,8 +138,8 @@ def fresh_episodes(task: Task, settings: FreshPolicy, *, seed: int) -> Recorded:
     Their frames are rendered by the task where they are needed. An episode runs its full length;
     ``terminated`` says whether its last state satisfies the task's own success test.
     """
-    seeds = [FRESH_SEED + seed * settings.num_episodes + i for i in range(settings.num_episodes)]
-    policy = policy_named(settings.policy)
+    seeds = fresh_seeds(settings, seed=seed)
+    policy = policy_named(task, settings.policy)
     state = task.reset(None, seeds)
     streams = RowStreams.of(seed, "fresh-policy", [str(s) for s in seeds])
     keys = ("state", "goal", "geometry", "step")

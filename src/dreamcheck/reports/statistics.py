@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import dreamcheck.reports.consistency_statistics
 import dreamcheck.reports.score_statistics  # noqa: F401  (registers the statistics of scores)
 from dreamcheck.errors import Abstention
 from dreamcheck.evidence import Record, statistic

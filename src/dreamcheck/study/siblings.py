@@ -132,9 +132,7 @@ def split_variance(
     Source: spec/evidence.md section 3.
     """
     tables = [measured["reference"], *siblings.values()]
-    ids = [
-        i for i in measured["reference"] if all(None not in table[i].losses for table in tables)
-    ]
+    ids = [i for i in measured["reference"] if all(None not in table[i].losses for table in tables)]
     payload: dict[str, Any] = {
         "spec": search.specification,
         "interface": study.interface,

@@ -69,7 +69,9 @@ class Study:
         self.progress = progress
         self.probe = probe_of(config, bench, runner)
         siblings = {
-            name: sibling_probe(self.probe, probe_of(config, b, Runner(b.model, tile=runner.tile)), name)
+            name: sibling_probe(
+                self.probe, probe_of(config, b, Runner(b.model, tile=runner.tile)), name
+            )
             for name, b in bench.siblings.items()
         }
         self.measurer = Measurer(store, self.probe)

@@ -53,7 +53,7 @@ class ModeGap:
 
     def __init__(self, recipe: Recipe, prepared: Prepared, training: Training) -> None:
         self.recipe, self.conventions = recipe, prepared.conventions
-        self.net, self.training = training.net, training.windows
+        self.net, self.training, self.run = training.net, training.windows, training
         self.heldout = Windows(
             prepared.heldout,
             num_frames=recipe.model.history + 1,
@@ -97,7 +97,7 @@ class ModeGap:
         return out
 
     def recalibrate(self) -> Recalibration:
-        """Precise BN in place, through encoder and predictor."""
+        """Precise BN in place, through encoder and predictor, on batches as training saw them."""
 
         def forward(batch: Batch) -> None:
             latents = self.net.encode(batch.frames)
@@ -109,7 +109,10 @@ class ModeGap:
         return recalibrate(
             self.net,
             forward,
-            (to_batch(self.training.take(c), self.conventions) for c in chosen),
+            (
+                self.run.training_batch(c, role="recalibration augmentation", identity=i)
+                for i, c in enumerate(chosen)
+            ),
         )
 
 

@@ -92,6 +92,7 @@ def card_text(card: Mapping[str, Any]) -> str:
         f"({steps['directions']} directions).",
         f"- {steps['steps']} steps of {steps['batch']} clips of {steps['frames_per_clip']} frames, "
         f"AdamW at {steps['learning_rate']:g}, {steps['precision']}, root seed {card['seed']}.",
+        *_augmentation(steps.get("augment")),
         *_refinement(steps["refinement"]),
         f"- Took {steps['wall_s'] / 60:.1f} min on {steps['threads']} threads "
         f"({steps['cpu_s'] / 60:.1f} CPU min), torch {card['torch']}.",
@@ -251,6 +252,16 @@ def _angles(probes: Mapping[str, Any]) -> list[str]:
                 f"{probe['angle_deg']:.1f} degrees."
             )
     return ["", *out] if out else []
+
+
+def _augmentation(augment: Mapping[str, Any] | None) -> list[str]:
+    if augment is None:
+        return []
+    return [
+        f"- Augmentation: {augment['kind']} noise on every frame of a training clip, targets "
+        f"included, sigma ~ U(0, {augment['sigma_max']:g}) of the display range, drawn per frame; "
+        "BatchNorm was recalibrated under it. Everything measured below saw clean frames."
+    ]
 
 
 def _refinement(refinement: Mapping[str, Any]) -> list[str]:

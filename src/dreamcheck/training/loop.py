@@ -24,6 +24,7 @@ from dreamcheck.models.conventions import Conventions
 from dreamcheck.models.lewm import LeWMNet
 from dreamcheck.models.lewm_model import LeWM, normalise_frames
 from dreamcheck.streams import stream
+from dreamcheck.training.augment import noisy
 from dreamcheck.training.losses import prediction_loss, sigreg, unit_directions, visreg
 from dreamcheck.training.progress import Progress, Silent
 from dreamcheck.training.recipe import ObjectiveRecipe, OptimiserRecipe, Recipe
@@ -200,12 +201,30 @@ class Training:
         """The network as a world model, in evaluation mode until the next step."""
         return LeWM(self.net, self.conventions, device=self.device)
 
+    def training_batch(self, index: np.ndarray, *, role: str, identity: int) -> Batch:
+        """The clips as training sees them, the recipe's augmentation included.
+
+        Args:
+            index: clip numbers, int64 [B].
+            role, identity: of the augmentation's random stream.
+        """
+        batch = to_batch(self.windows.take(index), self.conventions, device=self.device)
+        if self.recipe.augment is None:
+            return batch
+        frames = noisy(
+            batch.frames,
+            self.conventions,
+            sigma_max=self.recipe.augment.sigma_max,
+            seed=self.recipe.seed,
+            role=role,
+            identity=identity,
+        )
+        return Batch(frames, batch.blocks)
+
     def one_step(self) -> Losses:
         """Forward, backward, clip, update; the step number moves on."""
         recipe = self.recipe
-        batch = to_batch(
-            self.windows.take(self.order(self.step)), self.conventions, device=self.device
-        )
+        batch = self.training_batch(self.order(self.step), role="augmentation", identity=self.step)
         directions = draw_directions(
             recipe.model.latent_width,
             recipe.objective.directions,

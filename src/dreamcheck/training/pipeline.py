@@ -38,7 +38,7 @@ STAGE_FOLDER = "stages"
 
 def training_fingerprint(recipe: Recipe, data_digest: str) -> str:
     """What a training state depends on, to the bit: recipe, data and numerics profile."""
-    values = recipe.model_dump(include={"seed", "data", "model", "objective", "optimiser"})
+    values = recipe.values("seed", "data", "model", "objective", "optimiser", "augment")
     values["optimiser"].pop("save_every")
     return digest(
         {
@@ -214,7 +214,7 @@ def finish(
         training.net,
         prepared.conventions,
         training={
-            "recipe": recipe.model_dump(mode="json"),
+            "recipe": recipe.values(),
             "recipe_digest": recipe.digest,
             "data_digest": prepared.digest,
             "heldout_digest": prepared.heldout_digest,
@@ -294,6 +294,7 @@ def _training_card(recipe: Recipe, training: Training) -> dict[str, Any]:
         "learning_rate": recipe.optimiser.learning_rate,
         "precision": "bfloat16 autocast" if training.dtype else "float32",
         "threads": torch.get_num_threads(),
+        "augment": None if recipe.augment is None else recipe.augment.model_dump(),
         "refinement": recipe.refinement.model_dump(),
         "fingerprint": training.fingerprint,
     }

@@ -63,6 +63,16 @@ class OptimiserRecipe(_Part):
     save_every: int = Field(default=100, gt=0)
 
 
+class AugmentRecipe(_Part):
+    """Noise on every frame of a training clip, targets included; see ``training.augment``.
+
+    sigma_max: in display units on [0, 1]; every frame draws its own sigma ~ U(0, sigma_max).
+    """
+
+    kind: Literal["gaussian"] = "gaussian"
+    sigma_max: float = Field(ge=0, le=1, allow_inf_nan=False)
+
+
 class RefinementRecipe(_Part):
     """The second phase: the predictor alone on the frozen encoder's latents; 0 steps skip it.
 
@@ -106,7 +116,10 @@ class Floors(_Part):
 
 
 class Recipe(_Part):
-    """Everything that decides what is trained. ``seed`` is the root of every random stream."""
+    """Everything that decides what is trained. ``seed`` is the root of every random stream.
+
+    augment: None, or what is done to the frames of a training clip.
+    """
 
     name: str
     seed: int = Field(default=0, ge=0)
@@ -114,14 +127,25 @@ class Recipe(_Part):
     model: LeWMConfig
     objective: ObjectiveRecipe
     optimiser: OptimiserRecipe
+    augment: AugmentRecipe | None = None
     refinement: RefinementRecipe = RefinementRecipe()
     measure: MeasureRecipe = MeasureRecipe()
     floors: Floors = Floors()
 
+    def values(self, *names: str) -> dict[str, Any]:
+        """The named fields, or all, as plain data; an augmentation that is off has none.
+
+        A recipe without one therefore keeps the digest it had before there were any.
+        """
+        values = self.model_dump(mode="json", include=set(names) or None)
+        if values.get("augment") is None:
+            values.pop("augment", None)
+        return values
+
     @property
     def digest(self) -> str:
         """SHA-256 of the canonical JSON of every field."""
-        return digest(self.model_dump())
+        return digest(self.values())
 
 
 def presets() -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -158,6 +158,21 @@ def _spellings(name: str) -> tuple[str, ...]:
     return (name, *(f"{part['name']}{mark}{part['index']}" for mark in "_./"))
 
 
+def find_columns(
+    names: Sequence[str], wanted: Sequence[str], aliases: Mapping[str, Sequence[str]]
+) -> tuple[list[int], list[str]]:
+    """Positions of the wanted columns among the names, aliases tried in order; and those absent."""
+    found, missing = [], []
+    for w in wanted:
+        candidates = [s for n in (w, *aliases.get(w, ())) for s in _spellings(n)]
+        hit = next((c for c in candidates if c in names), None)
+        if hit is None:
+            missing.append(w)
+        else:
+            found.append(list(names).index(hit))
+    return found, missing
+
+
 def pick(
     names: Sequence[str], wanted: Sequence[str], *, criterion: Criterion, what: str
 ) -> list[int]:
@@ -166,14 +181,7 @@ def pick(
     Raises:
         UsageError: a wanted column is absent; the message lists what there is.
     """
-    found, missing = [], []
-    for w in wanted:
-        candidates = [s for n in (w, *criterion.aliases.get(w, ())) for s in _spellings(n)]
-        hit = next((c for c in candidates if c in names), None)
-        if hit is None:
-            missing.append(w)
-        else:
-            found.append(list(names).index(hit))
+    found, missing = find_columns(names, wanted, criterion.aliases)
     if missing:
         raise UsageError(
             f"the probe has no {what} column {', '.join(repr(m) for m in missing)}; it has "

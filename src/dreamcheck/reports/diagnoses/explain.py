@@ -99,6 +99,13 @@ def _waterfall(reader: DiagnosisReader) -> str:
 def _film(reader: DiagnosisReader) -> str:
     film, shown = reader.result["film"], reader.result["frames"]
     if film is None or shown is None:
+        if reader.result.get("menu") is not None:
+            return (
+                '<div class="reading"><h4>A fixed menu</h4><p>A simulator step is dear here, so '
+                f"every planner chooses among the same {reader.number('menu')} plans of an episode, "
+                "each run once. The oracle is the best plan of the larger menu, random one of the "
+                "menu's at random.</p></div>"
+            )
         return (
             '<div class="reading"><h4>No film</h4><p>No failed episode is repaired by one swap '
             "alone, so there is nothing to lay side by side.</p></div>"
@@ -185,7 +192,10 @@ def _method(reader: DiagnosisReader) -> str:
     n = reader.number
     said = [
         f"{n('num_trivial')} start(s) were already solved and are left out.",
-        f"The larger search has {n('search_factor')} times the samples.",
+        f"The larger search has {n('search_factor')} times the "
+        + (
+            "samples." if reader.result.get("menu") is None else "plans, the menu's own among them."
+        ),
         f"The true cost is the squared {reader.text(reader.result['true_cost'])} distance.",
     ]
     if reader.result["atlas_error"] is not None:

@@ -45,6 +45,13 @@ _COLUMNS = (
     Column("block_cos", "1"),
 )
 
+_RAW_COLUMNS = (
+    *_COLUMNS[:4],
+    Column("block_angle", "rad"),
+    Column("agent_vx", "px/s"),
+    Column("agent_vy", "px/s"),
+)
+
 
 @dataclass(frozen=True, eq=False)
 class PushTState:
@@ -82,6 +89,7 @@ class PushT:
     name = "pusht"
     action_box = ActionBox(low=(-1.0, -1.0), high=(1.0, 1.0))
     columns: tuple[Column, ...] = _COLUMNS
+    raw_columns: tuple[Column, ...] = _RAW_COLUMNS  # of the observation "raw"
     sizes: tuple[int, ...] = (224, 112, 56)
     spec_names: tuple[str, ...] = (
         "pusht-576",

@@ -1,0 +1,354 @@
+"""`dreamcheck consistency`: does a checkpoint see through noise?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dreamcheck.cli import shared
+from dreamcheck.errors import UsageError
+
+if TYPE_CHECKING:
+    from dreamcheck.diagnostics.consistency.examining import Examined
+
+FRESH = "fresh-25-50"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this file."""
+    app.command()(consistency)
+
+
+def consistency(
+    checkpoints: Annotated[
+        list[str],
+        typer.Argument(
+            help="Checkpoint folders or files, shipped names, package.module:factory; "
+            "NAME=CHECKPOINT to name one.",
+            metavar="CKPT...",
+        ),
+    ],
+    task: Annotated[str, typer.Option("--task", help="The task the windows are of.")],
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            "--reference", help="The unaugmented checkpoint that radii are relative to; NAME=CKPT."
+        ),
+    ] = None,
+    perturbation: Annotated[
+        str,
+        typer.Option(
+            "--perturbation",
+            help="gaussian, blur, resize, brightness, contrast, colour, occlusion or jpeg.",
+        ),
+    ] = "gaussian",
+    severity: Annotated[
+        list[float] | None,
+        typer.Option("--severity", help="Severity; repeat for a sweep. Default: the kind's own."),
+    ] = None,
+    on: Annotated[
+        str, typer.Option("--on", help="history, or camera: the goal image is perturbed too.")
+    ] = "history",
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="Recorded episodes; fresh ones of a simulated task otherwise."),
+    ] = None,
+    mapping: Annotated[
+        Path | None, typer.Option("--mapping", help="TOML file that names the data's columns.")
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option("--labels", help="Label rule: a task that ships one, or your TOML file."),
+    ] = None,
+    windows: Annotated[int, typer.Option("--windows", min=2, help="Logged windows, N.")] = 100,
+    horizon: Annotated[int, typer.Option("--horizon", min=1, help="Rollout steps, H.")] = 8,
+    draws: Annotated[int, typer.Option("--draws", min=1, help="Draws of the noise, M.")] = 5,
+    weights: Annotated[
+        str | None, typer.Option("--weights", help="Weights of the H steps, with commas; sum 1.")
+    ] = None,
+    t_ir: Annotated[float, typer.Option("--t-ir", help="Screen: largest relative radius.")] = 0.3,
+    t_sr: Annotated[float, typer.Option("--t-sr", help="Screen: smallest separation.")] = 0.95,
+    histories: Annotated[
+        int, typer.Option("--histories", min=0, help="Histories to plan from, clean and perturbed.")
+    ] = 25,
+    protocol: Annotated[
+        str,
+        typer.Option("--protocol", help="Planning protocol of the success that is lost; or none."),
+    ] = FRESH,
+    episodes: Annotated[
+        int, typer.Option("--episodes", min=1, help="Episodes of that protocol.")
+    ] = 50,
+    search: Annotated[
+        str,
+        typer.Option("--search", help="Samples x elites x iterations of its CEM, or protocol."),
+    ] = "100x10x10",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder for record and report; success is resumable then."),
+    ] = None,
+    allow: shared.Allow = None,
+    device: shared.Device = "cpu",
+    threads: shared.Threads = None,
+    quiet: shared.Quiet = False,
+    as_json: shared.AsJson = False,
+) -> None:
+    """What a visual perturbation does to imagined futures, to the planner's choice, to success.
+
+    Example: dreamcheck consistency tworoom-small --task tworoom --severity 0.02 --severity 0.08
+
+    Screen: dreamcheck consistency runs/aug-* --reference runs/plain --task tworoom --out runs/noise
+
+    Quick: dreamcheck consistency tworoom-small --task tworoom --protocol none --histories 8
+    """
+    from dreamcheck.data.readers import open_episodes
+    from dreamcheck.diagnostics.consistency.anchors import draw_anchors
+    from dreamcheck.diagnostics.consistency.examining import (
+        Settings,
+        examine,
+        record_consistency,
+    )
+    from dreamcheck.diagnostics.viscore.cells import named_all, open_cell
+    from dreamcheck.doctor.guards import stamps_of
+    from dreamcheck.imagination.perturbations import KINDS, Perturbation
+
+    shared.set_threads(threads)
+    if perturbation not in KINDS:
+        raise UsageError(f"--perturbation {perturbation} is not one of {', '.join(KINDS)}.")
+    shifts = [
+        Perturbation(perturbation, s, on)  # type: ignore[arg-type]
+        for s in (severity or KINDS[perturbation].steps)
+    ]
+    show = shared.progress(quiet=quiet)
+    simulator = _simulator(task)
+    cells = named_all([*([reference] if reference else []), *checkpoints])
+    named_reference = cells[0][0] if reference else None
+    models: dict[str, Any] = {}
+    stamps: list[str] = []
+    for name, checkpoint in cells:
+        show.say(f"reading {name}")
+        cell = open_cell(name, checkpoint, device=device)
+        _of_this_task(checkpoint, name, task)
+        stamps += [
+            f"{name}: {s}"
+            for s in stamps_of("consistency", checkpoint, cell.model, task=simulator, allow=allow)
+        ]
+        models[name] = cell.model
+    if data is not None:
+        logged, source = open_episodes(data, mapping), data.name
+    else:
+        logged, source = _fresh(simulator, task), "fresh episodes of the simulator"
+    first = next(iter(models.values()))
+    anchors = draw_anchors(logged, first, task=simulator, count=windows, horizon=horizon)
+    rule, unlabelled = _rule(labels or task, given=labels is not None)
+    if unlabelled:
+        show.say(unlabelled)
+    settings = Settings(
+        draws=draws,
+        weights=None if weights is None else _numbers(weights),
+        t_ir=t_ir,
+        t_sr=t_sr,
+        histories=histories,
+        plan_steps=min(5, horizon),
+    )
+    found = examine(
+        models, anchors, shifts, task=task, reference=named_reference, rule=rule,
+        settings=settings, progress=show,
+    )  # fmt: skip
+    found = replace(found, stamps=tuple(stamps))
+    found = _with_success(
+        found, models, simulator, shifts,
+        protocol=protocol, episodes=episodes, search=search, out=out, show=show,
+    )  # fmt: skip
+    record = page = None
+    if out is not None:
+        from dreamcheck.reports import write_report
+
+        record = record_consistency(out, found, data_name=source)
+        page = write_report(out)
+    if as_json:
+        places = {} if record is None else {"record": record.key, "report": str(page)}
+        shared.print_json({**found.to_dict(), "stamps": stamps, **places})
+        return
+    for line in lines(found):
+        typer.echo(line)
+    if page is not None:
+        typer.echo(f"report: {page}")
+
+
+def _simulator(task: str) -> Any:
+    from dreamcheck.tasks.registry import get_task, task_names
+
+    return get_task(task) if task in task_names() or ":" in task else None
+
+
+def _fresh(simulator: Any, task: str) -> Any:
+    from dreamcheck.planning.protocol import load_protocol
+    from dreamcheck.planning.recorded import fresh_episodes
+
+    if simulator is None or task != "tworoom":
+        raise UsageError(
+            f"--data: no fresh episodes can be made of task {task!r}; give recorded ones."
+        )
+    protocol = load_protocol(FRESH)
+    return fresh_episodes(simulator, protocol.fresh, seed=protocol.seed).episodes
+
+
+def _of_this_task(checkpoint: str, name: str, task: str) -> None:
+    """Refuse a checkpoint whose own training record names another task."""
+    import json
+
+    from dreamcheck.models.checkpoint import CONFIG_FILE
+    from dreamcheck.models.registry import checkpoint_folder
+
+    folder = checkpoint_folder(checkpoint)
+    if folder is None or not (folder / CONFIG_FILE).is_file():
+        return
+    training = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8")).get("training", {})
+    recipe = training.get("recipe")
+    held = recipe.get("data") if isinstance(recipe, dict) else None
+    trained_on = held.get("task") if isinstance(held, dict) else None
+    if trained_on is not None and trained_on != task:
+        raise UsageError(
+            f"{name} was trained on task {trained_on!r}, not on {task!r}: its radius would be "
+            "relative to nothing. Name its own task, or another checkpoint."
+        )
+
+
+def _rule(name: str, *, given: bool) -> tuple[Any, str]:
+    from dreamcheck.diagnostics.consistency.labels import label_rule, label_rule_names
+
+    if given or name in label_rule_names():
+        return label_rule(name), ""
+    return None, (
+        f"no label rule ships for task {name!r}: the separation rate is left undefined (--labels "
+        "FILE.toml gives one)"
+    )
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError as e:
+        raise UsageError(f"--weights {text!r} is no list of numbers with commas.") from e
+
+
+def _budget(text: str) -> tuple[int, int, int]:
+    try:
+        samples, elites, iterations = (int(part) for part in text.split("x"))
+    except ValueError as e:
+        raise UsageError(f"--search {text!r} is not SAMPLESxELITESxITERATIONS.") from e
+    return samples, elites, iterations
+
+
+def _with_success(
+    found: Examined, models: dict[str, Any], simulator: Any, shifts: Any, *,
+    protocol: str, episodes: int, search: str, out: Path | None, show: Any,
+) -> Examined:  # fmt: skip
+    """The table with the success that each severity costs, where it can be evaluated."""
+    from dreamcheck.cli.planning import GROUPS, Rounds
+    from dreamcheck.planning import load_protocol, plan_perturbed
+
+    if protocol == "none":
+        return replace(found, no_success="not evaluated: --protocol none")
+    if simulator is None:
+        return replace(found, no_success=f"task {found.task} has no simulator here")
+    chosen = load_protocol(protocol)
+    if chosen.task != simulator.name:
+        return replace(
+            found, no_success=f"protocol {chosen.name} is for task {chosen.task}; name another"
+        )
+    chosen = chosen.replace(num_eval=episodes, streams=1)
+    if search != "protocol":
+        samples, elites, iterations = _budget(search)
+        chosen = chosen.replace(
+            solver={
+                "name": "cem", "num_samples": samples, "num_elites": elites,
+                "iterations": iterations,
+            }
+        )  # fmt: skip
+    success = {}
+    for name, model in models.items():
+        with Rounds(show) as rounds:
+            success[name] = plan_perturbed(
+                model, simulator, chosen, shifts,
+                progress=lambda d, t, w, name=name, rounds=rounds: rounds(d, t, f"{name}, {w}"),
+                keep=None if out is None else out / GROUPS, stamps=found.stamps,
+            )  # fmt: skip
+    return replace(found, success=success, protocol=chosen.model_dump())
+
+
+def lines(found: Examined) -> list[str]:
+    """The table and what it means, for a console."""
+    result = found.to_dict()
+    first = found.perturbations[0]
+    out = [
+        f"{result['task']}, {first.name} on {first.on} (severity: {first.kind.severity})",
+        f"{result['num_anchors']} windows of {result['num_windows']}, {result['horizon']} steps of "
+        f"{result['frameskip']}, {result['draws']} draws; {result['eligible']} windows have a "
+        f"differently labelled neighbour, {result['skipped']} do not",
+    ]
+    head = ("checkpoint", "severity", "IR", "IR rel", "SR", "score", "choice changed", "certified",
+            "success lost, points")  # fmt: skip
+    rows = []
+    for c in result["checkpoints"]:
+        name = c["name"] + (" (reference)" if c["is_reference"] else "")
+        rows += [_cells(name, s) for s in c["severities"]]
+    widths = [max(len(r[i]) for r in [head, *rows]) for i in range(len(head))]
+    for row in (head, *rows):
+        cells = [
+            row[0].ljust(widths[0]),
+            *(t.rjust(w) for t, w in zip(row[1:], widths[1:], strict=True)),
+        ]
+        out.append("  ".join(cells).rstrip())
+    return [*out, *_notes(result)]
+
+
+def _cells(name: str, s: dict[str, Any]) -> tuple[str, ...]:
+    def text(value: float | None, form: str) -> str:
+        return "-" if value is None else format(value, form)
+
+    p, success = s["planner"], s["success"]
+    changed = certified = lost = "-"
+    if p is not None:
+        n = p["num_histories"]
+        changed = f"{p['winner']['uncertified, changed'] / n:.0%}"
+        certified = f"{p['winner']['certified, unchanged'] / n:.0%}"
+    if success is not None:
+        lost = (
+            f"{success['loss_points']:.0f} [{success['loss_low']:.0f}, {success['loss_high']:.0f}]"
+        )
+    sr = "-" if s["sr"] is None else f"{s['sr_count']}/{s['sr_eligible']}"
+    return (
+        name, f"{s['severity']:g}", f"{s['ir_raw']:.3f}", text(s["ir_rel"], ".3f"), sr,
+        text(s["score"], ".2f"), changed, certified, lost,
+    )  # fmt: skip
+
+
+def _notes(result: dict[str, Any]) -> list[str]:
+    out = []
+    for c in result["checkpoints"]:
+        if c["num_still"]:
+            out.append(
+                f"{c['name']}: {c['num_still']} window(s) stand still; their normalised distances "
+                "are near 1e8 and drive the radius"
+            )
+        if c["clipped"]:
+            out.append(f"{c['name']} takes 8-bit frames: perturbed ones were rounded and clipped")
+        whys = {s["undefined"] for s in c["severities"] if s["undefined"]}
+        out += [f"{c['name']}: {why}" for why in sorted(whys)]
+    if result["reference"] is not None and result["sign_from_radius_alone"]:
+        out.append(
+            f"at t_IR = {result['t_ir']:g} the reference scores "
+            f"{(result['t_ir'] - 1) / result['t_ir']:.4f} whatever its SR: a score above it says "
+            "only that the relative radius is under 1"
+        )
+    if result["reference"] is None:
+        out.append("no --reference: radii are not relative, and nothing is screened")
+    if result["no_success"]:
+        out.append(f"success under the perturbation: {result['no_success']}")
+    pairs = sum(s["num_pairs"] for c in result["checkpoints"] for s in c["severities"])
+    out.append(f"Proposition 1 holds on all {pairs} pairs (a check of the code, not of the model)")
+    return out

@@ -1,0 +1,69 @@
+"""The PushT page's parts that need no simulator: scores read twice, scales, what is left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from dreamcheck.cli.reproducing import group
+from dreamcheck.reproduce import pusht, pusht_larger
+from dreamcheck.reproduce.gates import page as gate_page
+from dreamcheck.study import load_study
+
+
+def test_a_scale_takes_the_first_of_everything_and_changes_nothing_else():
+    shipped = load_study("pusht-3510")
+    small = pusht.REDUCED.of(shipped)
+    assert small.searches[0].restart_seeds == shipped.searches[0].restart_seeds[:2]
+    assert small.seeds["search"] == shipped.seeds["search"]
+    assert small.seeds["validation"] == shipped.seeds["validation"][:8]
+    assert small.checks.validation_steps == (8,) and small.checks.references == 32
+    assert pusht.Scale().of(shipped) == shipped
+
+
+def test_the_consequences_seeds_lie_outside_every_partition():
+    for library in pusht.LIBRARIES:
+        used = {s for part in load_study(f"pusht-{library}").seeds.values() for s in part}
+        assert not used & set(pusht.Scale().case_seeds)
+
+
+def test_both_modes_read_the_same_losses(monkeypatch):
+    class Row:
+        def __init__(self, **payload):
+            self.payload = payload
+
+    class Evaluation:
+        input, activity = "a", {"progress": 0.0, "contact": 10.0, "path": 10.0}
+        losses = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0)
+
+    class Store:
+        def records(self, kind):
+            floors = {"progress": -1.0, "contact": 5.0, "path": 10.0}
+            return [Row(floors=floors)] if kind == "activity-floors" else [Row()]
+
+    monkeypatch.setattr(pusht_larger, "entry_of", lambda record: Evaluation())
+    monkeypatch.setattr(pusht_larger, "Evaluation", Evaluation)
+    scores = pusht_larger.mode_scores(Store())
+    # ceil(0.4 * 8) = 4 of 8: (7 + 6 + 5 + 4) / 4. Fractional, 3.2 of 8: (7 + 6 + 5 + 0.2 * 4) / 3.2.
+    assert scores["paper"]["a"] == pytest.approx(5.5)
+    assert scores["default"]["a"] == pytest.approx(18.8 / 3.2)
+
+
+def test_what_was_not_run_is_said(tmp_path):
+    assert pusht_larger.larger_parts(tmp_path, "3510") == [
+        "# The 3,510 library, searched\n\nNot run."
+    ]
+    assert pusht_larger.menu_part(tmp_path).endswith("Not run.")
+    assert gate_page(tmp_path).count("Not run.") == 3
+
+
+def test_an_unknown_library_or_task_is_named(tmp_path):
+    from typer.testing import CliRunner
+
+    from dreamcheck.errors import UsageError
+
+    for command, words in (
+        (["pusht", "--libraries", "577", "--out", str(tmp_path)], "577"),
+        (["gate", "--task", "maze", "--out", str(tmp_path)], "maze"),
+    ):
+        found = CliRunner().invoke(group, command)
+        assert isinstance(found.exception, UsageError) and words in str(found.exception)
