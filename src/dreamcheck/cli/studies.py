@@ -75,7 +75,8 @@ def discover(
     sibling: Annotated[
         list[str] | None,
         typer.Option(
-            "--sibling", help="Another checkpoint of the family, measured on the same seeds; repeat."
+            "--sibling",
+            help="Another checkpoint of the family, measured on the same seeds; repeat.",
         ),
     ] = None,
     budget: Annotated[

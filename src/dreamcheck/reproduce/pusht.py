@@ -317,7 +317,9 @@ def _searches(store: Store) -> str:
 
 
 def heldout_part(store: Store) -> str:
-    rows: list[Validation] = [entry_of(r) for r in store.records("validation", partition="validation")]
+    rows: list[Validation] = [
+        entry_of(r) for r in store.records("validation", partition="validation")
+    ]
     findings = [r.payload for r in store.records("finding")]
     lines = ["## Held-out point risk (structure of table H.1)"]
     table = []

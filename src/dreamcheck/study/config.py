@@ -64,8 +64,6 @@ class Checks(_Part):
         each distance (default 4 and 8); shell_size 0 leaves basins out.
     edit_budget: inputs evaluated to find the smallest change that makes the nominal input fail
         (default 128); 0 leaves it out.
-    failure_level: risk from which on an input counts as failing in a prevalence; default: the
-        task's tolerance where the risk has its unit, else the frozen world's risk.
     """
 
     top_k: int = Field(default=8, gt=0)
@@ -77,7 +75,6 @@ class Checks(_Part):
     shell_radius: int | None = Field(default=None, ge=1)
     shell_size: int | None = Field(default=None, ge=0)
     edit_budget: int | None = Field(default=None, ge=0)
-    failure_level: float | None = Field(default=None, gt=0)
 
     @model_validator(mode="after")
     def _steps_grow(self) -> Checks:
@@ -102,8 +99,6 @@ class StudyConfig(_Part):
     seeds: partition -> environment seeds; "search", "validation", "neighbourhood", and where
         what was selected again among validated inputs is measured afresh, "reselection".
     siblings: other checkpoints of the family, measured on the same validation seeds.
-    time_minutes: how long the whole study may take; budgets, restarts and arms of the searches
-        then follow from the measured unit cost.
     mode: "default", or "paper" for the paper's own estimators and tests.
     activity: "pusht" subtracts 20 x the activity violation from search scores, with floors from
         the default reset on the search seeds; None (or "none") scores the risk itself.
@@ -127,7 +122,6 @@ class StudyConfig(_Part):
     checks: Checks = Checks()
     seeds: dict[str, tuple[int, ...]]
     siblings: tuple[str, ...] | None = None
-    time_minutes: float | None = Field(default=None, gt=0)
 
     @model_validator(mode="after")
     def _siblings_differ(self) -> StudyConfig:

@@ -43,7 +43,6 @@ def edit_path(
         "spec": search.specification,
         "interface": study.interface,
         "budget": budget,
-        "partition": PARTITION,
         "found": False,
         "reason": "",
         "rings": [],
@@ -61,6 +60,7 @@ def edit_path(
         )
     else:
         try:
+            payload["partition"] = PARTITION
             payload |= _Walk(study, search, findings, nominal, yardstick, budget).run()
         except NotTestable as e:
             payload["reason"] = str(e)

@@ -14,6 +14,7 @@ from dreamcheck.study.assembling import assemble
 from dreamcheck.study.basins import basins
 from dreamcheck.study.carding import card
 from dreamcheck.study.config import StudyConfig, study_from
+from dreamcheck.study.editing import edit_path
 from dreamcheck.study.filming import film
 from dreamcheck.study.persisting import persist
 from dreamcheck.study.reselecting import reselect
@@ -98,6 +99,7 @@ def run(study: Study) -> None:
     for search in study.config.searches:
         findings = validate(study, search)
         reselect(study, search, findings)
+        edit_path(study, search, findings)
         persist(study, search)
         basins(study, search, findings)
         film(study, search, findings)
@@ -115,6 +117,8 @@ def validate_all(study: Study) -> list[dict[str, Any]]:
     for search in study.config.searches:
         own = validate(study, search)
         reselect(study, search, own)
+        edit_path(study, search, own)
+        basins(study, search, own)
         film(study, search, own)
         card(study, search, own)
         findings += own

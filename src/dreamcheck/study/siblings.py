@@ -16,7 +16,7 @@ from dreamcheck.study.study import Study
 USUAL = 0.75
 """Quantile of the reference inputs' relative risks up to which one counts as usual. Ours."""
 
-Members = Mapping[str, Mapping[str, Aggregate]]
+Members = Mapping[Any, Mapping[str, Aggregate]]
 """Group -> input id -> aggregate."""
 
 

@@ -62,7 +62,7 @@ def validate(study: Study, search: Search) -> list[dict[str, Any]]:
         if not open_ or look + 1 == looks:
             break
     _commit(study, search, measured, scores, verdicts)
-    siblings = measure_siblings(study, search, dict(measured), seeds)
+    siblings = measure_siblings(study, search, measured, seeds)
     split_variance(study, search, measured, siblings)
     shares = {i: relative(a) for group in measured.values() for i, a in group.items()}
     family = compare(study, search, measured, siblings, shares, looks=looks)
