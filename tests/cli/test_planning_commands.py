@@ -22,8 +22,23 @@ torch.set_num_threads(1)
 
 SMALL = ["--set", "solver.num_samples=32", "--set", "solver.num_elites=4",
          "--set", "solver.iterations=2", "--set", "fresh.num_episodes=20", "--quiet"]  # fmt: skip
-PLAN = ["plan", "--model", "tworoom-small", "--protocol", "fresh-25-50", "--episodes", "6",
+PLAN = ["plan", "--model", "two_toys:right", "--protocol", "fresh-25-50", "--episodes", "6",
         "--streams", "1", *SMALL]  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def toys(tmp_path_factory):
+    """Two models whose encoder costs nothing, by factory name."""
+    home = tmp_path_factory.mktemp("toys")
+    (home / "two_toys.py").write_text(
+        "from toy_planning_model import ToyModel\n"
+        "def right(): return ToyModel()\n"
+        "def slow(): return ToyModel(speed=2.5)\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parents[1] / "planning"))
+        patch.syspath_prepend(str(home))
+        yield "two_toys:right", "two_toys:slow"
 
 
 def run(*words):
@@ -36,6 +51,11 @@ def fails(code, *words):
     assert isinstance(done.exception, DreamcheckError), done.output
     assert done.exception.exit_code == code
     return str(done.exception)
+
+
+def instead_of_the_toy(model):
+    """PLAN with another model."""
+    return [str(model) if w == "two_toys:right" else w for w in PLAN]
 
 
 def walks(*, terminated=None, goal_x=60.0, frames=40, count=3):
@@ -100,7 +120,7 @@ def test_an_action_box_that_the_models_actions_exceed_is_named(tmp_path):
     (folder / "config.json").write_text(json.dumps(config))
     for readout in folder.glob("readout-*"):
         readout.unlink()  # they belong to the model with the right scale
-    words = [str(folder) if w == "tworoom-small" else w for w in PLAN]
+    words = instead_of_the_toy(folder)
     assert "action_box[0]" in fails(2, *words, "--out", tmp_path / "o")
     assert not (tmp_path / "o").exists()
 
@@ -136,6 +156,15 @@ def test_a_dataset_without_terminated_flags_is_named(tmp_path, data):
     assert not (tmp_path / "o").exists()
 
 
+def test_the_guard_sees_the_episodes_and_a_budget_inside_the_first_plan_is_refused(tmp_path):
+    short = [*PLAN, "--set", "budget_steps=20", "--out", tmp_path / "o"]
+    assert "protocol_feasibility" in fails(4, *short)
+    assert not (tmp_path / "o").exists()
+    done = run(*short, "--json", "--allow", "protocol_feasibility")
+    stamps = json.loads(done.stdout)["stamps"]
+    assert len(stamps) == 1 and "protocol_feasibility failed and was allowed" in stamps[0]
+
+
 def test_a_protocol_shown_is_the_protocol_loaded(tmp_path):
     (tmp_path / "mine.toml").write_text(run("protocols", "lewm-repo").stdout)
     mine = json.loads(run("protocols", tmp_path / "mine.toml", "--json").stdout)
@@ -145,8 +174,7 @@ def test_a_protocol_shown_is_the_protocol_loaded(tmp_path):
 
 
 def test_the_audit_loads_no_model():
-    words = ["nowhere" if w == "tworoom-small" else w for w in PLAN]
-    assert "eligible" in run(*words, "--audit").stdout
+    assert "eligible" in run(*instead_of_the_toy("nowhere"), "--audit").stdout
 
 
 def test_plans_are_compared_and_a_claim_about_recipes_is_refused_with_the_number(planned):
@@ -186,19 +214,6 @@ def test_a_primary_analysis_needs_the_registered_episodes(planned, tmp_path):
     )
 
 
-@pytest.fixture
-def toys(tmp_path, monkeypatch):
-    """Two models whose encoder costs nothing, by factory name."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "planning"))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "two_toys.py").write_text(
-        "from toy_planning_model import ToyModel\n"
-        "def right(): return ToyModel()\n"
-        "def slow(): return ToyModel(speed=2.5)\n"
-    )
-    return "two_toys:right", "two_toys:slow"
-
-
 def test_explain_opens_the_report_and_dissociation_stands_in_it(tmp_path, toys):
     out = tmp_path / "e"
     done = run(
@@ -225,8 +240,8 @@ def test_explain_opens_the_report_and_dissociation_stands_in_it(tmp_path, toys):
 def test_the_card_takes_a_plan_with_its_command_and_keeps_the_rest(tmp_path):
     folder = shutil.copytree(shipped_folder() / "tworoom-small", tmp_path / "m")
     before = json.loads((folder / "card.json").read_text())
-    words = [str(folder) if w == "tworoom-small" else w for w in PLAN]
-    done = run(*words, "--card", "--json", "--controls", "random")
+    few = ["--episodes", "2", "--set", "budget_steps=25"]
+    done = run(*instead_of_the_toy(folder), *few, "--card", "--json", "--controls", "random")
     assert done.exit_code == 0, done.exception
     after = json.loads((folder / "card.json").read_text())
     entry = after["planning"].pop("fresh-25-50, native")

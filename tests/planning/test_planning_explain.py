@@ -12,6 +12,7 @@ from toy_planning_model import SCALE, ToyModel, ToyReadout
 
 from dreamcheck.errors import Abstention, UsageError
 from dreamcheck.imagination.runner import Runner
+from dreamcheck.models.readout import ColumnError, StateProbe
 from dreamcheck.planning.atlas import build_atlas
 from dreamcheck.planning.attribution import ALL_CELLS, cell_name, explain
 from dreamcheck.planning.figures import explanation_figure
@@ -117,6 +118,32 @@ def test_a_wrong_cost_is_blamed_on_the_cost():
 def test_a_goal_out_of_reach_is_unreachable_not_anyones_fault():
     found = made(ToyModel(), cells=((False, False, False), (True, False, False)), budget_steps=1)
     assert set(found.labels.values()) == {"unreachable"}
+
+
+def test_a_single_state_probe_reads_the_state_as_a_readout_does():
+    columns = ToyReadout.columns
+    model = ToyModel(speed=2.5)
+    probe = StateProbe(
+        name="ridge", kind="ridge", columns=columns, model_identity=model.identity,
+        fitted_on="", heldout_on="",
+        errors=tuple(ColumnError(c.name, c.unit, 1.0, 0.1 + i, 0.2) for i, c in enumerate(columns)),
+        tensors={
+            "in_mean": torch.zeros(2), "in_std": torch.ones(2), "w0": torch.eye(2) * SCALE,
+            "b0": torch.zeros(2), "out_mean": torch.zeros(2), "out_std": torch.ones(2),
+        },
+    )  # fmt: skip
+    cells = [(False, False, False), (True, False, False)]
+    found = [
+        explain(
+            model, TwoRoom(), protocol_from(PROTOCOL, where="t"), readout=r, data=data(),
+            cells=cells,
+        )
+        for r in (probe, ToyReadout())
+    ]  # fmt: skip
+    assert found[0].readout == probe.identity and found[0].readout_mae == (0.1, 1.1)
+    assert not found[0].missing
+    name = cell_name((True, False, False))
+    assert found[0].cells[name].success == found[1].cells[name].success
 
 
 def test_a_model_without_a_readout_leaves_out_only_what_needs_one():

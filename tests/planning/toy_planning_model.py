@@ -42,7 +42,7 @@ class ToyModel:
         side = pixels.shape[-1]
         red = (pixels[:, 0] - pixels[:, 1]).clamp(min=0)
         axis = (torch.arange(side) + 0.5) * (224 / side) - 0.5
-        total = red.sum(dim=(1, 2))
+        total = red.sum(dim=(1, 2)).clamp(min=1)  # a grey frame has no agent: the corner
         x = (red * axis[None, None, :]).sum(dim=(1, 2)) / total
         y = (red * axis[None, :, None]).sum(dim=(1, 2)) / total
         return torch.stack([x, y], dim=1) / SCALE

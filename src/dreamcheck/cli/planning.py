@@ -129,6 +129,7 @@ def plan(
     from dreamcheck.models.registry import checkpoint_folder
     from dreamcheck.planning import load_protocol, prepare
     from dreamcheck.planning import plan as evaluate
+    from dreamcheck.planning.evaluate import episodes_of
     from dreamcheck.planning.protocol import changed
     from dreamcheck.planning.records import record_plan
     from dreamcheck.study.assembling import companion_probes
@@ -156,9 +157,13 @@ def plan(
         loaded = _model(model, device)
         for probe in probes or ():
             probe.require(loaded)
+        held = episodes_of(chosen, on, data=recorded)
         stamps.extend(
-            stamps_of("plan", model, loaded, task=on, protocol=chosen, readout=seen, allow=allow)
-        )
+            stamps_of(
+                "plan", model, loaded, task=on, protocol=chosen, readout=seen, allow=allow,
+                episodes=held.episodes, episodes_from=held.source,
+            )
+        )  # fmt: skip
         return loaded
 
     with Rounds(shared.progress(quiet=quiet)) as rounds:

@@ -72,6 +72,13 @@ def discover(
         list[str] | None,
         typer.Option("--specification", help="Search only these specifications of the protocol."),
     ] = None,
+    sibling: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sibling",
+            help="Another checkpoint of the family, measured on the same seeds; repeat.",
+        ),
+    ] = None,
     budget: Annotated[
         int | None, typer.Option("--budget", min=1, help="Distinct inputs per method and restart.")
     ] = None,
@@ -91,6 +98,8 @@ def discover(
 
     Example: dreamcheck discover --model my_run/ --protocol tworoom-demo --out runs/first
 
+    Hard for everyone, or this checkpoint? dreamcheck discover --model new/ --sibling old/ --out s
+
     Logs and no simulator: dreamcheck discover --model my_run/ --data heldout.h5
     """
     if data is not None:
@@ -102,6 +111,8 @@ def discover(
     if out is None:
         raise UsageError("--out is missing: name a folder for the study.")
     changes: dict[str, Any] = {"model": model, "task": task, "mode": mode}
+    if sibling:
+        changes["siblings"] = tuple(sibling)
     _run(
         protocol,
         out,

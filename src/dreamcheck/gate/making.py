@@ -33,7 +33,9 @@ def bank_from_study(directory: str | Path, *, sentinels: int | None = None) -> B
             )
         subject = [r.payload for r in store.records("subject")][-1]
         interface = next(iter(store.records("interface"))).payload
-        validations: list[Validation] = [entry_of(r) for r in store.records("validation")]
+        validations: list[Validation] = [
+            entry_of(r) for r in store.records("validation", partition="validation")
+        ]
         values = _values(store)
         protocol = dict(store.protocol)
         seeds = store.seeds

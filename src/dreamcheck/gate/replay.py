@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
-from dreamcheck.errors import DreamcheckError, GuardRefused, InterfaceMismatch, UsageError
+from dreamcheck.errors import DreamcheckError, InterfaceMismatch, UsageError
 from dreamcheck.evidence import risk_of
 from dreamcheck.gate.bank import Bank, BankEntry
 from dreamcheck.gate.judge import GateResult, Losses, judge
@@ -17,10 +15,10 @@ from dreamcheck.imagination.runner import Runner
 from dreamcheck.imagination.targets import loss_unit
 from dreamcheck.progress import Progress
 from dreamcheck.study.assembling import assemble
+from dreamcheck.study.comparing import require_physical
 from dreamcheck.study.config import StudyConfig, study_from
 from dreamcheck.study.measuring import interface_of
 from dreamcheck.study.study import probe_of
-from dreamcheck.study.validating import TOLERANCE_SHARE
 from dreamcheck.tasks.protocol import Task
 
 CHUNK = 64
@@ -65,7 +63,13 @@ def gate(
         probe = _probe(bank, name, task)
         task = probe.task  # one simulator for all
         notes += require_same(bank, probe, label=f"{role} checkpoint {name}")
-        _require_probe(bank, probe, name, probe_bound)
+        require_physical(
+            probe,
+            name,
+            bound=probe_bound,
+            way_out="Train a better readout, or state another bound with --probe-bound and live "
+            "with what it hides",
+        )
         probes[role] = probe
     measured = {
         role: _measure(bank, probe, names[role], seeds, progress) for role, probe in probes.items()
@@ -160,24 +164,6 @@ def require_same(bank: Bank, probe: RiskProbe, *, label: str) -> list[str]:
             "the task version is the same"
         ]
     return []
-
-
-def _require_probe(bank: Bank, probe: RiskProbe, name: str, bound: float | None) -> None:
-    if probe.target.name != "state_probe" or probe.readout is None:
-        raise GuardRefused(
-            f"a {probe.target.name} risk lives in {name}'s own space; two checkpoints are compared "
-            "in physical units, by state probes only"
-        )
-    tolerance = getattr(probe.task, "tolerance", None)
-    if bound is None and tolerance is not None:
-        bound = TOLERANCE_SHARE * float(tolerance)
-    error = float(np.mean(probe.readout.heldout_mae))
-    if bound is not None and error > bound:
-        raise GuardRefused(
-            f"not comparable: the probes of {name} are off by {error:.2f} {probe.target.unit} on "
-            f"held-out frames, more than the bound of {bound:.2f}. Train a better readout, or "
-            "state another bound with --probe-bound and live with what it hides"
-        )
 
 
 def _measure(

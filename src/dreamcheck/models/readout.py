@@ -135,6 +135,16 @@ class StateProbe:
         """Mean held-out absolute error over columns; their units must agree to mean something."""
         return float(np.mean([e.mae for e in self.errors]))
 
+    @property
+    def heldout_mae(self) -> np.ndarray:
+        """Held-out mean absolute error [S], each in its column's unit."""
+        return np.array([e.mae for e in self.errors])
+
+    @property
+    def heldout_rmse(self) -> np.ndarray:
+        """Held-out root mean squared error [S], each in its column's unit."""
+        return np.array([e.rmse for e in self.errors])
+
     def predict(self, latents: Tensor | np.ndarray) -> np.ndarray:
         """State [N, S] of latents [N, D], float64, in the columns' units.
 
@@ -294,8 +304,8 @@ class CrossFitted:
         self.first, self.second = first, second
         self.columns = first.columns
         self.identity = digest({"first": first.identity, "second": second.identity})
-        self.heldout_mae = np.array([e.mae for e in first.errors])
-        self.heldout_rmse = np.array([e.rmse for e in first.errors])
+        self.heldout_mae = first.heldout_mae
+        self.heldout_rmse = first.heldout_rmse
 
     def predict(self, latents: Tensor) -> np.ndarray:
         """[N, *shape] -> float64 [N, len(columns)]."""

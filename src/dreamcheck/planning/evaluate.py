@@ -44,6 +44,23 @@ from dreamcheck.tasks.protocol import Column, Task
 CONTROLS = ("random", "zero", "oracle")
 
 
+def episodes_of(protocol: Protocol, task: Task, *, data: Episodes | None = None) -> Recorded:
+    """The episodes that starts and goals come from: recorded ones, or generated now.
+
+    Raises:
+        UsageError: the start rule needs recorded episodes, and none or unusable ones were given.
+    """
+    if protocol.start_rule == "fresh_policy":
+        task = with_collision(task, protocol.collision)
+        return fresh_episodes(task, protocol.fresh, seed=protocol.seed)
+    if data is None:
+        raise UsageError(
+            f"start_rule = {protocol.start_rule!r} takes starts and goals from recorded episodes: "
+            "give data, or use start_rule = 'fresh_policy' (episodes generated now)."
+        )
+    return recorded(data)
+
+
 def prepare(
     protocol: Protocol,
     task: Task,
@@ -63,15 +80,7 @@ def prepare(
         )
     task = with_collision(task, protocol.collision)
     criteria = criteria or load_criteria(task.name)
-    if protocol.start_rule == "fresh_policy":
-        held = fresh_episodes(task, protocol.fresh, seed=protocol.seed)
-    elif data is None:
-        raise UsageError(
-            f"start_rule = {protocol.start_rule!r} takes starts and goals from recorded episodes: "
-            "give data, or use start_rule = 'fresh_policy' (episodes generated now)."
-        )
-    else:
-        held = recorded(data)
+    held = episodes_of(protocol, task, data=data)
     if protocol.rest_start and any("velocity" in c.name for c in held.columns):
         raise UsageError(
             "rest_start: this task's state has velocities; placing starts at rest is not "

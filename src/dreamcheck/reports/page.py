@@ -92,10 +92,11 @@ def _study(reader: Reader) -> dict[str, Any]:
         "failures": numbers.number(
             "measurements.failed", "failed-measurements", query={"kind": "measurement"}
         ),
+        # Siblings are measured in the same store, each through an interface of its own.
         "jumps": numbers.number(
             "measurements.jumps",
             "share-above",
-            query={"kind": "measurement"},
+            query={"kind": "measurement", "where": {"interface": reader.subject["interface"]}},
             params={"path": "discontinuity", "threshold": 0.0},
             format="{:.1%}",
         ),

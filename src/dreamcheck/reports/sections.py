@@ -8,6 +8,7 @@ from typing import Any
 
 from dreamcheck.evidence import Shown
 from dreamcheck.reports import charts
+from dreamcheck.reports.beyond import beyond
 from dreamcheck.reports.cards import confirmed_titles, failure_cards
 from dreamcheck.reports.pictures import data_uri
 from dreamcheck.reports.reading import Reader, slug, values_text
@@ -55,6 +56,7 @@ def search_section(reader: Reader, search: Mapping[str, Any]) -> dict[str, Any]:
         "held_out": _held_out(reader, spec, found),
         "shrinkage": _shrinkage(reader, spec, found),
         "neighbourhood": _neighbourhood(reader, spec),
+        "beyond": beyond(reader, spec),
         "evaluated": _evaluated(reader, rows, traces),
         "evaluated_total": len(rows),
     }
@@ -183,7 +185,12 @@ def _steps_chart(reader: Reader, name: str, *, has_default: bool) -> str:
     def rows(input_id: str, path: str) -> list[list[float]]:
         return [
             m[path]
-            for m in reader.payloads("measurement", input=input_id, partition="validation")
+            for m in reader.payloads(
+                "measurement",
+                input=input_id,
+                partition="validation",
+                interface=reader.subject["interface"],
+            )
             if m["failure"] is None
         ]
 
@@ -260,7 +267,8 @@ def _held_out(
         return None
     findings = {f["input"]: f for f in reader.payloads("finding", spec=spec)}
     groups: dict[str, list[dict[str, Any]]] = {}
-    for v in reader.payloads("validation", spec=spec):
+    held = {"spec": spec, "partition": "validation"}
+    for v in reader.payloads("validation", **held):
         f = findings.get(v["input"])
         numbers = f["numbers"] if f and v["group"] in ("shortlist", "random-shortlist") else {}
         groups.setdefault(v["group"], []).append(
@@ -276,11 +284,11 @@ def _held_out(
         )
     first = found[0]
     n = slug(spec)
-    where = {"kind": "validation", "where": {"spec": spec, "group": "reference"}}
+    where = {"kind": "validation", "where": {**held, "group": "reference"}}
 
     def mean_of(group: str) -> Shown:
         return reader.over(
-            f"{n}.mean-risk.{group}", "mean", "validation", "risk", spec=spec, group=group
+            f"{n}.mean-risk.{group}", "mean", "validation", "risk", **held, group=group
         )
 
     return {
@@ -298,7 +306,7 @@ def _held_out(
         "mean_random": mean_of("random-shortlist"),
         "seed_share": reader.field("finding", first["key"], "seed_share", "{:.0%}"),
         "seeds": reader.numbers.number(
-            f"{n}.validation-seeds", "seeds", query={"kind": "validation", "where": {"spec": spec}}
+            f"{n}.validation-seeds", "seeds", query={"kind": "validation", "where": held}
         ),
     }
 

@@ -317,7 +317,9 @@ def _searches(store: Store) -> str:
 
 
 def heldout_part(store: Store) -> str:
-    rows: list[Validation] = [entry_of(r) for r in store.records("validation")]
+    rows: list[Validation] = [
+        entry_of(r) for r in store.records("validation", partition="validation")
+    ]
     findings = [r.payload for r in store.records("finding")]
     lines = ["## Held-out point risk (structure of table H.1)"]
     table = []
@@ -478,7 +480,7 @@ def agreement_rows(store: Store) -> list[str]:
     """The claims on held-out seeds, on neighbourhoods and on the consequence."""
     rows = []
     risk: dict[str, list[float]] = {}
-    for r in store.records("validation"):
+    for r in store.records("validation", partition="validation"):
         if r.payload["risk"] is not None:
             risk.setdefault(r.payload["group"], []).append(r.payload["risk"])
     if {"shortlist", "default-reset", "random-shortlist"} <= set(risk):

@@ -90,10 +90,14 @@ from dreamcheck.stats.rates import (
     difference_unpaired_wald,
     mantel_haenszel,
 )
+from dreamcheck.stats.siblings import AgainstSiblings, against_siblings, sibling_z
 from dreamcheck.stats.tail import cvar, exact_decimal, tail_count
 from dreamcheck.stats.variance import VarianceSplit, variance_split
 
 __all__ = [
+    "AgainstSiblings",
+    "against_siblings",
+    "sibling_z",
     "PAPER_THRESHOLDS",
     "BootstrapInterval",
     "CalibrationError",

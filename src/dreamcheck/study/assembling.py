@@ -16,7 +16,7 @@ from dreamcheck.models.registry import checkpoint_folder, load_model
 from dreamcheck.study.config import StudyConfig
 from dreamcheck.study.study import Bench
 from dreamcheck.tasks import get_task
-from dreamcheck.tasks.protocol import MakesPolicies, Task
+from dreamcheck.tasks.protocol import MakesPolicies, Policy, Task
 
 
 def assemble(
@@ -49,9 +49,23 @@ def assemble(
         model=model,
         task=task,
         policy=policy,
-        readout=_one_unit(load_companion_readout(folder, model), task) if folder else None,
+        readout=_readout_of(folder, model, task),
         support=load_companion_support(folder, model) if folder else None,
+        siblings={
+            name: _sibling(name, task, policy, device=device) for name in config.siblings or ()
+        },
     )
+
+
+def _sibling(name: str, task: Task, policy: Policy, *, device: str) -> Bench:
+    """Another checkpoint on the same task and policy; where it was trained plays no part."""
+    model = load_model(name, device=device)
+    readout = _readout_of(checkpoint_folder(name), model, task)
+    return Bench(model=model, task=task, policy=policy, readout=readout)
+
+
+def _readout_of(folder: Path | None, model: WorldModel, task: Task) -> Readout | None:
+    return None if folder is None else _one_unit(load_companion_readout(folder, model), task)
 
 
 def _one_unit(readout: Readout | None, task: Task) -> Readout | None:

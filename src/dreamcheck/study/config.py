@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from dreamcheck.errors import UsageError
 from dreamcheck.evidence import Statistic
+from dreamcheck.stats.decision import MINIMUM_SEEDS
 
 PRESETS = "dreamcheck.study.presets"
 
@@ -59,6 +60,10 @@ class Checks(_Part):
         last is the declared cap.
     anchors: per group of the neighbourhood test; 0 leaves it out.
     strips: inputs of each specification that get a film strip.
+    shell_radius, shell_size: graph distance up to which a basin is measured, and inputs drawn at
+        each distance (default 4 and 8); shell_size 0 leaves basins out.
+    edit_budget: inputs evaluated to find the smallest change that makes the nominal input fail
+        (default 128); 0 leaves it out.
     """
 
     top_k: int = Field(default=8, gt=0)
@@ -66,6 +71,10 @@ class Checks(_Part):
     validation_steps: tuple[int, ...] = (16,)
     anchors: int = Field(default=8, ge=0)
     strips: int = Field(default=3, ge=0)
+    # None, not the default itself: a protocol that was frozen before these existed stays equal.
+    shell_radius: int | None = Field(default=None, ge=1)
+    shell_size: int | None = Field(default=None, ge=0)
+    edit_budget: int | None = Field(default=None, ge=0)
 
     @model_validator(mode="after")
     def _steps_grow(self) -> Checks:
@@ -87,7 +96,9 @@ class StudyConfig(_Part):
 
     model: a checkpoint folder, a shipped name, or package.module:factory.
     history, forecast: H observed and K predicted model frames; history 0 takes the model's own.
-    seeds: partition -> environment seeds; "search", "validation" and "neighbourhood".
+    seeds: partition -> environment seeds; "search", "validation", "neighbourhood", and where
+        what was selected again among validated inputs is measured afresh, "reselection".
+    siblings: other checkpoints of the family, measured on the same validation seeds.
     mode: "default", or "paper" for the paper's own estimators and tests.
     activity: "pusht" subtracts 20 x the activity violation from search scores, with floors from
         the default reset on the search seeds; None (or "none") scores the risk itself.
@@ -110,6 +121,18 @@ class StudyConfig(_Part):
     searches: tuple[Search, ...] = Field(min_length=1)
     checks: Checks = Checks()
     seeds: dict[str, tuple[int, ...]]
+    siblings: tuple[str, ...] | None = None
+
+    @model_validator(mode="after")
+    def _siblings_differ(self) -> StudyConfig:
+        names = [self.model, *(self.siblings or ())]
+        repeated = next((n for n in names if names.count(n) > 1), None)
+        if repeated is not None:
+            raise ValueError(
+                f"checkpoint {repeated!r} is named twice: siblings are other checkpoints than the "
+                "tested one, each once"
+            )
+        return self
 
     @model_validator(mode="after")
     def _seeds_suffice(self) -> StudyConfig:
@@ -121,6 +144,11 @@ class StudyConfig(_Part):
             raise ValueError(
                 f"validation_steps end at {cap} but seeds.validation holds only "
                 f"{len(self.seeds['validation'])} seeds"
+            )
+        fresh = self.seeds.get("reselection")
+        if fresh is not None and len(fresh) < MINIMUM_SEEDS:
+            raise ValueError(
+                f"seeds.reselection holds {len(fresh)} seeds; a verdict needs {MINIMUM_SEEDS}"
             )
         names = [s.specification for s in self.searches]
         if len(set(names)) != len(names):

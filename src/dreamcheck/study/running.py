@@ -11,10 +11,13 @@ from dreamcheck.errors import UsageError
 from dreamcheck.evidence import Store
 from dreamcheck.progress import Progress
 from dreamcheck.study.assembling import assemble
+from dreamcheck.study.basins import basins
 from dreamcheck.study.carding import card
 from dreamcheck.study.config import StudyConfig, study_from
+from dreamcheck.study.editing import edit_path
 from dreamcheck.study.filming import film
 from dreamcheck.study.persisting import persist
+from dreamcheck.study.reselecting import reselect
 from dreamcheck.study.searching import run_searches
 from dreamcheck.study.study import Bench, Study
 from dreamcheck.study.validating import validate
@@ -95,7 +98,10 @@ def run(study: Study) -> None:
     run_searches(study)
     for search in study.config.searches:
         findings = validate(study, search)
+        reselect(study, search, findings)
+        edit_path(study, search, findings)
         persist(study, search)
+        basins(study, search, findings)
         film(study, search, findings)
         card(study, search, findings)
 
@@ -110,6 +116,9 @@ def validate_all(study: Study) -> list[dict[str, Any]]:
     findings = []
     for search in study.config.searches:
         own = validate(study, search)
+        reselect(study, search, own)
+        edit_path(study, search, own)
+        basins(study, search, own)
         film(study, search, own)
         card(study, search, own)
         findings += own

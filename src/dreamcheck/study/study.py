@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from dreamcheck.imagination.targets import (
 from dreamcheck.models.protocol import Readout, WorldModel
 from dreamcheck.progress import Progress
 from dreamcheck.study.activity import ActivityFloors
+from dreamcheck.study.comparing import sibling_probe
 from dreamcheck.study.config import Search, StudyConfig
 from dreamcheck.study.measuring import CONTROL, Aggregate, Asked, Measurer
 from dreamcheck.tasks.protocol import Policy, Task
@@ -39,6 +40,7 @@ class Bench:
     """The live parts of a study: everything that is not data.
 
     readout, support: None where the model brings none; what then cannot be measured says so.
+    siblings: other checkpoints by name, on the same task and policy.
     """
 
     model: WorldModel
@@ -46,6 +48,7 @@ class Bench:
     policy: Policy
     readout: Readout | None = None
     support: Support | None = None
+    siblings: Mapping[str, Bench] = field(default_factory=dict)
 
 
 class Study:
@@ -65,7 +68,14 @@ class Study:
         self.store = store
         self.progress = progress
         self.probe = probe_of(config, bench, runner)
+        siblings = {
+            name: sibling_probe(
+                self.probe, probe_of(config, b, Runner(b.model, tile=runner.tile)), name
+            )
+            for name, b in bench.siblings.items()
+        }
         self.measurer = Measurer(store, self.probe)
+        self.siblings = {name: Measurer(store, probe) for name, probe in siblings.items()}
         self.keep("subject", self.interface, self._subject(runner))
         self._libraries: dict[str, Library] = {}
 

@@ -9,16 +9,18 @@ from typing import Any, Literal
 import numpy as np
 
 from dreamcheck.evidence import Validation
-from dreamcheck.stats import NotTestable, Verdict, decide
+from dreamcheck.stats import AgainstSiblings, NotTestable, Verdict, decide
+from dreamcheck.study.comparing import TOLERANCE_SHARE
 from dreamcheck.study.config import Search
 from dreamcheck.study.measuring import CONTROL, Aggregate
+from dreamcheck.study.searching import penalty_of
 from dreamcheck.study.selecting import random_inputs, shortlisted
+from dreamcheck.study.siblings import compare, measure_siblings, split_variance
 from dreamcheck.study.study import Study
 
 Group = Literal["shortlist", "random-shortlist", "reference", "default-reset"]
 JUDGED: tuple[Group, ...] = ("shortlist", "random-shortlist")
 
-TOLERANCE_SHARE = 0.25
 CLAIM_SHARE = 0.3
 """A readout abstains when its error exceeds a quarter of the task's tolerance, or this share of the
 claimed risk. Source: spec/evidence.md section 6."""
@@ -34,24 +36,12 @@ def validate(study: Study, search: Search) -> list[dict[str, Any]]:
     Source: spec/evidence.md section 3.
     """
     checks = study.config.checks
-    library = study.library(search)
     chosen = shortlisted(study, search, size=checks.top_k)
     if not chosen:
         study.progress.say(f"{search.specification}: every query failed; nothing to validate.")
         return []
     scores = dict(chosen)
-    drawn = random_inputs(
-        library,
-        size=checks.references + len(chosen),
-        root_seed=study.config.root_seed,
-        role="validation-random",
-        without=scores,
-    )
-    groups: dict[Group, list[str]] = {
-        "reference": drawn[: checks.references],
-        "random-shortlist": drawn[checks.references :],
-        "shortlist": list(scores),
-    }
+    groups = _groups(study, search, list(scores))
     total = 1 + sum(len(g) for g in groups.values())
     looks = len(checks.validation_steps)
     for look, num_seeds in enumerate(checks.validation_steps):
@@ -72,7 +62,49 @@ def validate(study: Study, search: Search) -> list[dict[str, Any]]:
         if not open_ or look + 1 == looks:
             break
     _commit(study, search, measured, scores, verdicts)
-    return _findings(study, search, measured, scores, verdicts, excess)
+    siblings = measure_siblings(study, search, measured, seeds)
+    split_variance(study, search, measured, siblings)
+    shares = {i: relative(a) for group in measured.values() for i, a in group.items()}
+    family = compare(study, search, measured, siblings, shares, looks=looks)
+    scores |= _search_risks(study, search, groups["random-shortlist"])
+    return _findings(study, search, measured, scores, verdicts, excess, family)
+
+
+def _groups(study: Study, search: Search, chosen: Sequence[str]) -> dict[Group, list[str]]:
+    """Ids by group; what is random is drawn without looking at any risk."""
+    drawn = random_inputs(
+        study.library(search),
+        size=study.config.checks.references + len(chosen),
+        root_seed=study.config.root_seed,
+        role="validation-random",
+        without=chosen,
+    )
+    return {
+        "reference": drawn[: study.config.checks.references],
+        "random-shortlist": drawn[study.config.checks.references :],
+        "shortlist": list(chosen),
+    }
+
+
+def _search_risks(study: Study, search: Search, ids: Sequence[str]) -> dict[str, float]:
+    """Search scores of inputs that nobody selected: what shrinks without any selection."""
+    with study.progress.stage(f"random shortlist {search.specification}", len(ids)) as stage:
+        measured = study.measured(
+            study.asked(search, ids), study.seeds("search"), partition="search", stage=stage
+        )
+    return {i: a.risk - penalty_of(study, a) for i, a in measured.items() if a.risk is not None}
+
+
+def references_of(study: Study, search: Search) -> list[str]:
+    """The random inputs that a search's findings had to stand out from, as recorded."""
+    found = study.store.records(
+        "validation",
+        spec=search.specification,
+        interface=study.interface,
+        group="reference",
+        partition="validation",
+    )
+    return list(dict.fromkeys(r.payload["input"] for r in found))
 
 
 def _verdicts(
@@ -165,6 +197,7 @@ def _findings(
     scores: Mapping[str, float],
     verdicts: Mapping[str, Verdict],
     excess: Mapping[str, Verdict],
+    family: Mapping[str, AgainstSiblings],
 ) -> list[dict[str, Any]]:
     library = study.library(search)
     references = [a for a in measured["reference"].values() if a.risk is not None]
@@ -183,6 +216,7 @@ def _findings(
                 and usual is not None
                 and mine > usual
             )
+            label = family[input_id].label if input_id in family else None
             payload = {
                 "spec": search.specification,
                 "role": search.role,
@@ -192,9 +226,9 @@ def _findings(
                 "input": input_id,
                 "values": library.values(library.index(input_id)),
                 "verdict": verdict.verdict,
-                "numbers": _plain(verdict),
+                "numbers": plain_verdict(verdict),
                 "excess_verdict": over.verdict,
-                "excess_numbers": _plain(over),
+                "excess_numbers": plain_verdict(over),
                 "risk": a.risk,
                 "frozen_risk": a.frozen,
                 "floor_risk": a.floor,
@@ -209,9 +243,15 @@ def _findings(
                 "readout_error": readout,
                 "readout_trusted": trusted,
                 "readout_reason": why,
+                "probe_disagreement": _disagreement(study, a),
+                "sibling_label": label,
                 # Law 11 and 12: in support, above what is hard for everyone, read by a probe
-                # that can be trusted at this size.
-                "headline": own and trusted and a.stratum == "in" and search.role == "inside",
+                # that can be trusted at this size; where siblings speak, not theirs too.
+                "headline": own
+                and trusted
+                and a.stratum == "in"
+                and search.role == "inside"
+                and (not study.siblings or label == "this checkpoint"),
                 "own_failure": own,
                 "num_seeds": len(a.seeds),
                 "seed_share": seed_share(measured, group),
@@ -219,6 +259,13 @@ def _findings(
             study.keep("finding", f"{search.specification}:{group}:{input_id}", payload)
             findings.append(payload)
     return findings
+
+
+def _disagreement(study: Study, a: Aggregate) -> float | None:
+    """Mean distance between the two cross-fitted probes on the imagined latents, over seeds."""
+    rows = [study.measurer.known(k).details.get("disagreement") for k in a.measurements]
+    known = [r for r in rows if r is not None]
+    return float(np.mean(known)) if known else None
 
 
 def relative(a: Aggregate) -> float | None:
@@ -271,7 +318,8 @@ def seed_share(measured: Mapping[Group, Mapping[str, Aggregate]], group: Group) 
     return None if total == 0 else float(table.mean(axis=1).var()) / total
 
 
-def _plain(verdict: Verdict) -> dict[str, Any]:
+def plain_verdict(verdict: Verdict) -> dict[str, Any]:
+    """A verdict's numbers for a record that names its input itself."""
     return {k: v for k, v in asdict(verdict).items() if k != "input_id"}
 
 

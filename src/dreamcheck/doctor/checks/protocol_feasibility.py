@@ -55,7 +55,8 @@ class ProtocolFeasibility:
         if moved is not None and moved > shift.value:
             flags.append("selection-shifted")
         measured["flags"] = (len(flags), "flags")
-        severe = {"degenerate", "budget-short"} & set(flags)
+        # Degenerate sampling is a warning (P8): the rate is real, its start rule is only idle.
+        severe = {"budget-short"} & set(flags)
         return finding(
             self,
             Verdict.WRONG if severe else Verdict.WARN if flags else Verdict.FINE,

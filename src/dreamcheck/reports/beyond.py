@@ -1,0 +1,122 @@
+"""What stands beside a finding: fresh seeds, sibling checkpoints, variance, and how far it reaches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dreamcheck.reports.reading import Reader, values_text
+
+
+def beyond(reader: Reader, spec: str) -> dict[str, Any]:
+    """The parts of one search's section; a part that was not measured is empty."""
+    return {
+        "reselection": _reselection(reader, spec),
+        "siblings": _siblings(reader, spec),
+        "variance": _variance(reader, spec),
+        "basins": _basins(reader, spec),
+        "change": _change(reader, spec),
+    }
+
+
+def _reselection(reader: Reader, spec: str) -> list[dict[str, Any]]:
+    def show(r: dict[str, Any], path: str) -> Any:
+        return reader.field("reselection", r["key"], path)
+
+    return [
+        {
+            "title": values_text(r["values"]),
+            "verdict": r["verdict"],
+            "search": show(r, "search_score"),
+            "validation": show(r, "validation_risk"),
+            "fresh": show(r, "risk"),
+            "default": show(r, "default_risk"),
+        }
+        for r in reader.payloads("reselection", spec=spec)
+    ]
+
+
+def _siblings(reader: Reader, spec: str) -> list[dict[str, Any]]:
+    titles = {
+        f["input"]: values_text(f["values"])
+        for f in reader.payloads("finding", spec=spec, group="shortlist")
+    }
+    rows = reader.payloads("sibling", spec=spec, group="shortlist")
+    return [
+        {
+            "title": titles.get(r["input"], r["input"]),
+            "label": r["label"],
+            "risk": reader.field("finding", f"{spec}:shortlist:{r['input']}", "risk"),
+            "mean": reader.field("sibling", r["key"], "mean_risk"),
+            "alike": reader.field("sibling", r["key"], "fails_alike", "{}"),
+            "of": reader.field("sibling", r["key"], "num_siblings", "{}"),
+            "z": reader.field("sibling", r["key"], "z") if r["z"] is not None else None,
+            "z_reason": r["z_reason"],
+        }
+        for r in rows
+    ]
+
+
+def _variance(reader: Reader, spec: str) -> dict[str, Any] | None:
+    record = reader.store.get("variance", spec)
+    if record is None:
+        return None
+    shares = record.payload["shares"]
+    return {
+        "reason": record.payload["reason"],
+        "shares": {
+            name: reader.field("variance", spec, f"shares.{name}", "{:.0%}")
+            for name, value in (shares or {}).items()
+            if value is not None
+        },
+        "num_inputs": reader.field("variance", spec, "num_inputs", "{}"),
+        "num_checkpoints": reader.field("variance", spec, "num_checkpoints", "{}"),
+        "num_seeds": reader.field("variance", spec, "num_seeds", "{}"),
+    }
+
+
+def _change(reader: Reader, spec: str) -> dict[str, Any] | None:
+    record = reader.store.get("edit-path", spec)
+    if record is None:
+        return None
+    path = record.payload
+
+    def show(name: str, fmt: str = "{}") -> Any:
+        return reader.field("edit-path", spec, name, fmt)
+
+    def edits(step: dict[str, Any]) -> str:
+        changes = [f"{e['name']} {e['before']} → {e['after']}" for e in step["edits"]]
+        return ", ".join(changes) or f"nominal: {values_text(step['values'])}"
+
+    return {
+        "found": path["found"],
+        "reason": path["reason"],
+        "budget": show("budget"),
+        "evaluated": show("evaluated") if "evaluated" in path else None,
+        "num_edits": show("num_edits") if path["found"] else None,
+        "steps": [
+            {
+                "edits": edits(step),
+                "verdict": step["verdict"],
+                "risk": show(f"steps.{n}.risk", "{:.2f}"),
+            }
+            for n, step in enumerate(path["steps"])
+        ],
+        "alternatives": [
+            {"edits": edits(step), "risk": show(f"alternatives.{n}.risk", "{:.2f}")}
+            for n, step in enumerate(path["alternatives"])
+        ],
+    }
+
+
+def _basins(reader: Reader, spec: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "title": values_text(b["values"]),
+            "radius": reader.field("basin", b["key"], "radius", "{:.1f}")
+            if b["radius"] is not None
+            else None,
+            "reason": b["reason"],
+            "reach": reader.field("basin", b["key"], "reach", "{}"),
+        }
+        for b in reader.payloads("basin", spec=spec)
+    ]
