@@ -305,6 +305,10 @@ def dissociation(
     figure: Annotated[
         Path | None, typer.Option("--figure", help="Write the figure here, as SVG.")
     ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option("--page", help="Write a Markdown page here, its figure beside it."),
+    ] = None,
     out: Out = None,
     speed: Speed = "exact",
     device: shared.Device = "cpu",
@@ -321,6 +325,7 @@ def dissociation(
     from dreamcheck.planning import dissociation as analyse
     from dreamcheck.planning import dissociation_figure, load_protocol
     from dreamcheck.planning.checkpoint_set import measured_checkpoints
+    from dreamcheck.planning.dissociation_page import dissociation_page
     from dreamcheck.planning.protocol import changed
     from dreamcheck.planning.records import record_dissociation
     from dreamcheck.tasks.registry import get_task
@@ -348,6 +353,23 @@ def dissociation(
     result = analyse(checkpoints)
     if figure is not None:
         figure.write_text(dissociation_figure(result), encoding="utf-8")
+    if page is not None:
+        beside = page.with_suffix(".svg")
+        beside.write_text(dissociation_figure(result), encoding="utf-8")
+        names = " ".join(short_names(models))
+        set_ = "".join(f" --set {c}" for c in changes or ())
+        sizes = "".join(
+            f" {flag} {n}"
+            for flag, n in (("--episodes", episodes), ("--streams", streams))
+            if n is not None
+        )
+        text = dissociation_page(
+            result,
+            horizons,
+            figure=beside.name,
+            command=f"dreamcheck dissociation {names}{sizes}{set_} --page {page.name}",
+        )
+        page.write_text(text, encoding="utf-8")
     record = None if out is None else record_dissociation(out, result, checkpoints)
     _finish(result, out, record, as_json)
 
