@@ -28,9 +28,6 @@ def register(app: typer.Typer) -> None:
     app.command("import-answers")(import_answers)
 
 
-Mapping = Annotated[
-    Path | None, typer.Option("--mapping", help="TOML file that names the data's columns.")
-]
 Sheet = Annotated[
     Path | None, typer.Option("--contact-sheet", help="Write a PNG of recorded frames here.")
 ]
@@ -139,7 +136,7 @@ def import_(
     action_dim: Annotated[
         int | None, typer.Option("--action-dim", min=1, help="Numbers in one raw action.")
     ] = None,
-    mapping: Mapping = None,
+    mapping: shared.ColumnMapping = None,
     download: Annotated[
         bool, typer.Option("--download", help="Let a hub name be fetched; never without this.")
     ] = False,
@@ -174,7 +171,7 @@ def inspect(
         str, typer.Argument(help="Checkpoint folder, shipped name, or package.module:factory.")
     ],
     data: Annotated[Path | None, typer.Option("--data", help="Recorded episodes.")] = None,
-    mapping: Mapping = None,
+    mapping: shared.ColumnMapping = None,
     contact_sheet: Sheet = None,
     device: shared.Device = "cpu",
     quiet: shared.Quiet = False,
@@ -201,7 +198,7 @@ def data(
     path: Annotated[
         Path, typer.Argument(help="HDF5 file, Lance or LeRobot dataset, or folder of NPZ episodes.")
     ],
-    mapping: Mapping = None,
+    mapping: shared.ColumnMapping = None,
     contact_sheet: Sheet = None,
     as_json: shared.AsJson = False,
 ) -> None:
@@ -227,7 +224,7 @@ def export_queries(
     horizon: Annotated[int, typer.Option("--horizon", min=1, help="Forecast frames a row.")] = 5,
     windows: Annotated[int, typer.Option("--windows", min=1, help="Rows to draw.")] = 64,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the draw.")] = 0,
-    mapping: Mapping = None,
+    mapping: shared.ColumnMapping = None,
 ) -> None:
     """Write frames and actions as NPZ, for a model of any framework to answer.
 

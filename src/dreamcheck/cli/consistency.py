@@ -23,14 +23,7 @@ def register(app: typer.Typer) -> None:
 
 
 def consistency(
-    checkpoints: Annotated[
-        list[str],
-        typer.Argument(
-            help="Checkpoint folders or files, shipped names, package.module:factory; "
-            "NAME=CHECKPOINT to name one.",
-            metavar="CKPT...",
-        ),
-    ],
+    checkpoints: shared.Checkpoints,
     task: Annotated[str, typer.Option("--task", help="The task the windows are of.")],
     reference: Annotated[
         str | None,
@@ -56,9 +49,7 @@ def consistency(
         Path | None,
         typer.Option("--data", help="Recorded episodes; fresh ones of a simulated task otherwise."),
     ] = None,
-    mapping: Annotated[
-        Path | None, typer.Option("--mapping", help="TOML file that names the data's columns.")
-    ] = None,
+    mapping: shared.ColumnMapping = None,
     labels: Annotated[
         str | None,
         typer.Option("--labels", help="Label rule: a task that ships one, or your TOML file."),
@@ -103,7 +94,6 @@ def consistency(
 
     Quick: dreamcheck consistency tworoom-small --task tworoom --protocol none --histories 8
     """
-    from dreamcheck.data.readers import open_episodes
     from dreamcheck.diagnostics.consistency.anchors import draw_anchors
     from dreamcheck.diagnostics.consistency.examining import (
         Settings,
@@ -136,8 +126,9 @@ def consistency(
             for s in stamps_of("consistency", checkpoint, cell.model, task=simulator, allow=allow)
         ]
         models[name] = cell.model
-    if data is not None:
-        logged, source = open_episodes(data, mapping), data.name
+    given = shared.episodes(data, mapping)
+    if given is not None and data is not None:
+        logged, source = given, data.name
     else:
         logged, source = _fresh(simulator, task), "fresh episodes of the simulator"
     first = next(iter(models.values()))

@@ -12,7 +12,6 @@ from dreamcheck.cli.planning import (
     Changes,
     Data,
     Episodes_,
-    Mapping,
     ProtocolName,
     Streams,
     sized,
@@ -119,7 +118,7 @@ def register_design(
         list[str] | None, typer.Option("--secondary", help="A secondary analysis; repeatable.")
     ] = None,
     data: Data = None,
-    mapping: Mapping = None,
+    mapping: shared.ColumnMapping = None,
     episodes: Episodes_ = None,
     streams: Streams = None,
     changes: Changes = None,

@@ -21,9 +21,6 @@ Data = Annotated[Path | None, typer.Option("--data", help="Held-out episodes.")]
 TrainingData = Annotated[
     Path | None, typer.Option("--training-data", help="The episodes it was trained on.")
 ]
-Mapping_ = Annotated[
-    Path | None, typer.Option("--mapping", help="TOML file that names the data's columns.")
-]
 TaskName = Annotated[
     str | None, typer.Option("--task", help="Simulator: a name or package.module:factory.")
 ]
@@ -40,7 +37,7 @@ def doctor(
     task: TaskName = None,
     data: Data = None,
     training_data: TrainingData = None,
-    mapping: Mapping_ = None,
+    mapping: shared.ColumnMapping = None,
     protocol: Annotated[
         str | None, typer.Option("--protocol", help="Planning protocol: a preset or a TOML file.")
     ] = None,
@@ -207,7 +204,7 @@ def probe(
     data: Annotated[
         Path | None, typer.Option("--data", help="Recorded episodes with state columns.")
     ] = None,
-    mapping: Mapping_ = None,
+    mapping: shared.ColumnMapping = None,
     frames: Annotated[int, typer.Option("--frames", min=40, help="Frames drawn.")] = 4000,
     split: Annotated[
         str, typer.Option("--split", help="episode: held out by episode; frame: as in the paper.")

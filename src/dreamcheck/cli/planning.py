@@ -40,9 +40,6 @@ Data = Annotated[
     Path | None,
     typer.Option("--data", help="Recorded episodes, where the protocol takes starts from them."),
 ]
-Mapping = Annotated[
-    Path | None, typer.Option("--mapping", help="TOML file that names the data's columns.")
-]
 Episodes_ = Annotated[
     int | None, typer.Option("--episodes", min=1, help="Episodes, instead of the protocol's.")
 ]
@@ -87,7 +84,7 @@ def plan(
     protocol: ProtocolName,
     task: TaskName = "",
     data: Data = None,
-    mapping: Mapping = None,
+    mapping: shared.ColumnMapping = None,
     episodes: Episodes_ = None,
     streams: Streams = None,
     changes: Changes = None,
@@ -194,7 +191,7 @@ def explain(
     protocol: ProtocolName = "",
     task: TaskName = "",
     data: Data = None,
-    mapping: Mapping = None,
+    mapping: shared.ColumnMapping = None,
     episodes: Episodes_ = None,
     streams: Annotated[
         int, typer.Option("--streams", min=1, help="Planner streams averaged inside an episode.")
@@ -295,7 +292,7 @@ def dissociation(
     ] = "fresh-50-100",
     task: TaskName = "tworoom",
     data: Data = None,
-    mapping: Mapping = None,
+    mapping: shared.ColumnMapping = None,
     episodes: Episodes_ = None,
     streams: Streams = None,
     changes: Changes = None,
@@ -351,11 +348,11 @@ def dissociation(
             progress=rounds,
         )
     result = analyse(checkpoints)
-    if figure is not None:
-        figure.write_text(dissociation_figure(result), encoding="utf-8")
-    if page is not None:
-        beside = page.with_suffix(".svg")
-        beside.write_text(dissociation_figure(result), encoding="utf-8")
+    beside = None if page is None else page.with_suffix(".svg")
+    for place in (figure, beside):
+        if place is not None:
+            place.write_text(dissociation_figure(result), encoding="utf-8")
+    if page is not None and beside is not None:
         names = " ".join(short_names(models))
         set_ = "".join(f" --set {c}" for c in changes or ())
         sizes = "".join(

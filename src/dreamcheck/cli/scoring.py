@@ -20,23 +20,14 @@ def register(app: typer.Typer) -> None:
 
 
 def score(
-    checkpoints: Annotated[
-        list[str],
-        typer.Argument(
-            help="Checkpoint folders or files, shipped names, package.module:factory; "
-            "NAME=CHECKPOINT to name one.",
-            metavar="CKPT...",
-        ),
-    ],
+    checkpoints: shared.Checkpoints,
     task: Annotated[
         str, typer.Option("--task", help="A shipped task criterion, or your own TOML file.")
     ],
     probe: Annotated[
         Path, typer.Option("--probe", help="Recorded episodes that every checkpoint is read with.")
     ],
-    mapping: Annotated[
-        Path | None, typer.Option("--mapping", help="TOML file that names the data's columns.")
-    ] = None,
+    mapping: shared.ColumnMapping = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder to keep the scores in, for the report.")
     ] = None,

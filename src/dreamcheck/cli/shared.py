@@ -36,6 +36,17 @@ def _device(name: str) -> str:
     return name
 
 
+ColumnMapping = Annotated[
+    Path | None, typer.Option("--mapping", help="TOML file that names the data's columns.")
+]
+Checkpoints = Annotated[
+    list[str],
+    typer.Argument(
+        help="Checkpoint folders or files, shipped names, package.module:factory; "
+        "NAME=CHECKPOINT to name one.",
+        metavar="CKPT...",
+    ),
+]
 Device = Annotated[
     str,
     typer.Option("--device", help="Torch device of the model, e.g. cuda.", callback=_device),

@@ -46,6 +46,11 @@ class Statistic(_Part):
             raise ValueError("cvar, and only cvar, takes alpha and estimator")
         return self
 
+    @property
+    def tail(self) -> float | None:
+        """Tail share of a cvar; None for any other statistic, which the decision rule averages."""
+        return self.alpha if self.name == "cvar" else None
+
 
 class Entry(_Part):
     """Base of the typed records.

@@ -9,7 +9,7 @@ from dreamcheck.discovery.edits import EditDistances, edits_between, mixtures
 from dreamcheck.stats import NotTestable, Verdict
 from dreamcheck.study.config import Search
 from dreamcheck.study.measuring import Aggregate
-from dreamcheck.study.reselecting import PARTITION, Fresh, fresh_yardstick
+from dreamcheck.study.reselecting import PARTITION, Fresh
 from dreamcheck.study.selecting import evaluations_of
 from dreamcheck.study.study import Study
 from dreamcheck.study.validating import plain_verdict
@@ -25,7 +25,10 @@ CANDIDATES = 8
 
 
 def edit_path(
-    study: Study, search: Search, findings: Sequence[Mapping[str, Any]]
+    study: Study,
+    search: Search,
+    findings: Sequence[Mapping[str, Any]],
+    yardstick: Fresh | None,
 ) -> dict[str, Any] | None:
     """Look for it within the protocol's budget, confirm it on the third seed partition, keep it.
 
@@ -33,6 +36,9 @@ def edit_path(
     the search seeds; first of all the mixtures of the nominal input with each confirmed failure,
     then those one edit beyond the worst. The worst above the failure threshold are measured on
     fresh seeds, and the nearest distance with a confirmed one ends the search.
+
+    Args:
+        yardstick: the search's ``fresh_yardstick``.
 
     Source: design.md (nominal input); the issue's budgeted search is ours.
     """
@@ -50,7 +56,6 @@ def edit_path(
         "alternatives": [],
     }
     nominal = study.library(search).nominal
-    yardstick = fresh_yardstick(study, search)
     if nominal is None:
         payload["reason"] = "the specification declares no nominal values to start from"
     elif yardstick is None:

@@ -6,13 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dreamcheck.evidence import Validation
-from dreamcheck.stats import NotTestable, Verdict, decide
+from dreamcheck.stats import NotTestable, Verdict
 from dreamcheck.study.config import Search
 from dreamcheck.study.measuring import CONTROL, Aggregate, Asked
 from dreamcheck.study.siblings import losses_of
 from dreamcheck.study.study import Study
-from dreamcheck.study.validating import plain_verdict, references_of, relative
+from dreamcheck.study.validating import (
+    decided,
+    plain_verdict,
+    references_of,
+    relative,
+    validation_of,
+)
 
 PARTITION = "reselection"
 
@@ -32,13 +37,11 @@ class Fresh:
         Raises:
             NotTestable: too few complete references.
         """
-        statistic = study.statistic
-        verdicts = decide(
+        verdicts = decided(
+            study,
             {i: losses_of(a) for i, a in members.items()},
             [losses_of(a) for a in self.references],
             losses_of(self.default),
-            root_seed=study.config.root_seed,
-            alpha=statistic.alpha if statistic.name == "cvar" else None,
             looks=looks,
         )
         return {v.input_id: v for v in verdicts}
@@ -58,18 +61,23 @@ def fresh_yardstick(study: Study, search: Search) -> Fresh | None:
 
 
 def reselect(
-    study: Study, search: Search, findings: Sequence[Mapping[str, Any]]
+    study: Study,
+    search: Search,
+    findings: Sequence[Mapping[str, Any]],
+    yardstick: Fresh | None,
 ) -> list[dict[str, Any]]:
     """The confirmed findings and the worst ones, measured on seeds that selected none of them.
 
     A verdict selects, and so does taking the worst of several: the numbers a report leads with
     come from here. Without a "reselection" partition nothing is measured and the report says so.
 
+    Args:
+        yardstick: the search's ``fresh_yardstick``.
+
     Source: spec/evidence.md section 3.
     """
     again = _selected_again(study, findings)
-    yardstick = fresh_yardstick(study, search) if again else None
-    if yardstick is None:
+    if yardstick is None or not again:
         return []
     asked = [Asked(f["input"], f["values"]) for f in again]
     measured = study.measured(asked, study.seeds(PARTITION), partition=PARTITION)
@@ -82,7 +90,20 @@ def reselect(
     out = []
     for f in again:
         a, verdict = measured[f["input"]], verdicts[f["input"]]
-        study.store.commit([_validation(study, search, f, a, verdict)])
+        study.store.commit(
+            [
+                validation_of(
+                    study,
+                    search,
+                    f["input"],
+                    a,
+                    group="shortlist",
+                    partition=PARTITION,
+                    search_score=f["search_score"],
+                    verdict=verdict,
+                )
+            ]
+        )
         payload = {
             "spec": search.specification,
             "role": search.role,
@@ -116,27 +137,3 @@ def _selected_again(study: Study, findings: Sequence[Mapping[str, Any]]) -> list
     )
     shown = max(1, study.config.checks.strips)
     return [f for n, f in enumerate(listed) if n < shown or f["verdict"] == "confirmed"]
-
-
-def _validation(
-    study: Study, search: Search, f: Mapping[str, Any], a: Aggregate, verdict: Verdict
-) -> Validation:
-    known = verdict.verdict != "incomplete"
-    return Validation.of(
-        input=f["input"],
-        spec=search.specification,
-        interface=study.interface,
-        group="shortlist",
-        partition=PARTITION,
-        seeds=a.seeds,
-        losses=a.losses,
-        measurements=a.measurements,
-        statistic=study.statistic,
-        risk=a.risk,
-        frozen_risk=a.frozen,
-        floor_risk=a.floor,
-        search_score=f["search_score"],
-        verdict=verdict.verdict if known else None,
-        stratum=a.stratum,
-        details={"activity": a.activity, "support": a.support},
-    )

@@ -13,11 +13,11 @@ from dreamcheck.progress import Progress
 from dreamcheck.study.assembling import assemble
 from dreamcheck.study.basins import basins
 from dreamcheck.study.carding import card
-from dreamcheck.study.config import StudyConfig, study_from
+from dreamcheck.study.config import Search, StudyConfig, study_from
 from dreamcheck.study.editing import edit_path
 from dreamcheck.study.filming import film
 from dreamcheck.study.persisting import persist
-from dreamcheck.study.reselecting import reselect
+from dreamcheck.study.reselecting import fresh_yardstick, reselect
 from dreamcheck.study.searching import run_searches
 from dreamcheck.study.study import Bench, Study
 from dreamcheck.study.validating import validate
@@ -98,12 +98,18 @@ def run(study: Study) -> None:
     run_searches(study)
     for search in study.config.searches:
         findings = validate(study, search)
-        reselect(study, search, findings)
-        edit_path(study, search, findings)
+        _after_validation(study, search, findings)
         persist(study, search)
-        basins(study, search, findings)
         film(study, search, findings)
         card(study, search, findings)
+
+
+def _after_validation(study: Study, search: Search, findings: list[dict[str, Any]]) -> None:
+    """What validated findings are asked further: fresh seeds, the smallest change, their reach."""
+    yardstick = fresh_yardstick(study, search) if findings else None
+    reselect(study, search, findings, yardstick)
+    edit_path(study, search, findings, yardstick)
+    basins(study, search, findings)
 
 
 def validate_all(study: Study) -> list[dict[str, Any]]:
@@ -116,9 +122,7 @@ def validate_all(study: Study) -> list[dict[str, Any]]:
     findings = []
     for search in study.config.searches:
         own = validate(study, search)
-        reselect(study, search, own)
-        edit_path(study, search, own)
-        basins(study, search, own)
+        _after_validation(study, search, own)
         film(study, search, own)
         card(study, search, own)
         findings += own

@@ -54,7 +54,6 @@ def compare(
     references = list(measured["reference"])
     known = [r for i in references if (r := relative.get(i)) is not None]
     usual = float(np.quantile(known, USUAL)) if known else None
-    statistic = study.statistic
     out: dict[str, AgainstSiblings] = {}
     for group in ("shortlist", "random-shortlist"):
         members = list(measured[group])
@@ -71,7 +70,7 @@ def compare(
                 relative=relative,
                 usual_relative=usual,
                 root_seed=study.config.root_seed,
-                alpha=statistic.alpha if statistic.name == "cvar" else None,
+                alpha=study.statistic.tail,
                 looks=looks,
             )
         except NotTestable as e:

@@ -123,7 +123,6 @@ def _verdicts(
             float("nan") if m.loss is None else m.loss - f for m, f in zip(rows, floor, strict=True)
         ]
 
-    statistic = study.statistic
     out: dict[str, Verdict] = {}
     together = {**measured["shortlist"], **measured["random-shortlist"]}
     for group in JUDGED:
@@ -131,12 +130,11 @@ def _verdicts(
         if not members:
             continue
         try:
-            verdicts = decide(
+            verdicts = decided(
+                study,
                 members,
                 [losses(a) for a in measured["reference"].values()],
                 losses(measured["default-reset"][CONTROL.id]),
-                root_seed=study.config.root_seed,
-                alpha=statistic.alpha if statistic.name == "cvar" else None,
                 looks=looks,
             )
         except NotTestable as e:
@@ -144,6 +142,32 @@ def _verdicts(
             verdicts = [_undecided(i, len(losses_of)) for i, losses_of in members.items()]
         out.update({v.input_id: v for v in verdicts})
     return out
+
+
+def decided(
+    study: Study,
+    members: Mapping[str, Sequence[float]],
+    references: Sequence[Sequence[float]],
+    default: Sequence[float],
+    *,
+    looks: int,
+) -> list[Verdict]:
+    """The decision rule with the study's statistic and seed, Holm over the members.
+
+    Args:
+        members, references, default: losses by seed, NaN where one failed.
+
+    Raises:
+        NotTestable: too few complete references.
+    """
+    return decide(
+        members,
+        references,
+        default,
+        root_seed=study.config.root_seed,
+        alpha=study.statistic.tail,
+        looks=looks,
+    )
 
 
 def _undecided(input_id: str, num_seeds: int) -> Verdict:
@@ -166,28 +190,52 @@ def _commit(
     entries = []
     for group, members in measured.items():
         for input_id, a in members.items():
-            verdict = verdicts.get(input_id)
-            known = verdict is not None and verdict.verdict != "incomplete"
             entries.append(
-                Validation.of(
-                    input=input_id,
-                    spec=search.specification,
-                    interface=study.interface,
+                validation_of(
+                    study,
+                    search,
+                    input_id,
+                    a,
                     group=group,
-                    seeds=a.seeds,
-                    losses=a.losses,
-                    measurements=a.measurements,
-                    statistic=study.statistic,
-                    risk=a.risk,
-                    frozen_risk=a.frozen,
-                    floor_risk=a.floor,
+                    partition="validation",
                     search_score=scores.get(input_id),
-                    verdict=verdict.verdict if verdict is not None and known else None,
-                    stratum=a.stratum,
-                    details={"activity": a.activity, "support": a.support},
+                    verdict=verdicts.get(input_id),
                 )
             )
     study.store.commit(entries)
+
+
+def validation_of(
+    study: Study,
+    search: Search,
+    input_id: str,
+    a: Aggregate,
+    *,
+    group: Group,
+    partition: str,
+    search_score: float | None,
+    verdict: Verdict | None,
+) -> Validation:
+    """The record of one input on seeds the search never saw; an incomplete verdict is none."""
+    known = verdict is not None and verdict.verdict != "incomplete"
+    return Validation.of(
+        input=input_id,
+        spec=search.specification,
+        interface=study.interface,
+        group=group,
+        partition=partition,
+        seeds=a.seeds,
+        losses=a.losses,
+        measurements=a.measurements,
+        statistic=study.statistic,
+        risk=a.risk,
+        frozen_risk=a.frozen,
+        floor_risk=a.floor,
+        search_score=search_score,
+        verdict=verdict.verdict if verdict is not None and known else None,
+        stratum=a.stratum,
+        details={"activity": a.activity, "support": a.support},
+    )
 
 
 def _findings(

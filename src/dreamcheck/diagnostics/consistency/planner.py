@@ -7,7 +7,7 @@ float64, so that choices and certificates read the same numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -99,15 +99,11 @@ class Choice:
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
         return {
-            **{name: getattr(self, name) for name in self.__slots_of__()},
+            **asdict(self),
             "signed_regret": self.signed_regret,
             "regret": self.regret,
             "lost_advantage": self.lost_advantage,
         }
-
-    @classmethod
-    def __slots_of__(cls) -> tuple[str, ...]:
-        return tuple(cls.__dataclass_fields__)
 
 
 class _Costs:
@@ -344,8 +340,3 @@ def summary(found: Sequence[Choice]) -> dict[str, Any]:
         "median_lost_advantage": float(np.median(lost)) if lost else None,
         "histories": [c.to_dict() for c in found],
     }
-
-
-def with_samples(solver: CEM, *, samples: int, elites: int, iterations: int) -> CEM:
-    """The solver with another budget."""
-    return replace(solver, num_samples=samples, num_elites=elites, iterations=iterations)
