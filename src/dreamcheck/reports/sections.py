@@ -12,6 +12,7 @@ from dreamcheck.reports.beyond import beyond
 from dreamcheck.reports.cards import confirmed_titles, failure_cards
 from dreamcheck.reports.pictures import data_uri
 from dreamcheck.reports.reading import Reader, slug, values_text
+from dreamcheck.reports.svg import series_css
 
 MOST_ROWS = 500
 """Evaluated inputs in the page's table; a larger study shows the worst ones and says so."""
@@ -230,9 +231,7 @@ def _methods(
     reader: Reader, spec: str, traces: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     out = []
-    for css, method in zip(
-        charts.PALETTE, dict.fromkeys(t["method"] for t in traces), strict=False
-    ):
+    for place, method in enumerate(dict.fromkeys(t["method"] for t in traces)):
         own = [t for t in traces if t["method"] == method]
         query = {"kind": "trace", "where": {"spec": spec, "method": method}}
         best = reader.numbers.number(
@@ -244,7 +243,7 @@ def _methods(
         out.append(
             {
                 "name": method,
-                "css": css,
+                "css": series_css(place),
                 "best": best,
                 "sem": sem,
                 "restarts": reader.count(
