@@ -131,11 +131,10 @@ def _of_study(path: Path, specification: str | None, scale: float) -> NamedTable
     first = entries[0]
     outcomes: dict[str, Outcome] = {}
     for e in entries:
-        if e.score is None or e.risk is None:
+        if e.score is None:
             outcomes[e.input] = Failure(e.failure or "no score")
         else:
-            # A score below the risk has paid for its lack of task activity.
-            outcomes[e.input] = Score(e.score, active=e.score == e.risk)
+            outcomes[e.input] = Score(e.score, active=e.task_active)
     library = library_of(spec)
     try:
         table = ScoreTable.from_scores(library, _scaled(outcomes, scale))
