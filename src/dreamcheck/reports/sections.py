@@ -8,6 +8,7 @@ from typing import Any
 
 from dreamcheck.evidence import Shown
 from dreamcheck.reports import charts
+from dreamcheck.reports.availability import availability
 from dreamcheck.reports.beyond import beyond
 from dreamcheck.reports.cards import confirmed_titles, failure_cards
 from dreamcheck.reports.pictures import data_uri
@@ -55,6 +56,7 @@ def search_section(reader: Reader, search: Mapping[str, Any]) -> dict[str, Any]:
         "best_chart": charts.best_so_far(traces, unit=reader.unit),
         "methods": _methods(reader, spec, traces),
         "held_out": _held_out(reader, spec, found),
+        "availability": availability(reader, spec),
         "shrinkage": _shrinkage(reader, spec, found),
         "neighbourhood": _neighbourhood(reader, spec),
         "beyond": beyond(reader, spec),

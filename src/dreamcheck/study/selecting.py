@@ -73,8 +73,12 @@ def best_of_restarts(
     restarts found fewer: a group of anchors is never padded.
     Source: spec/discovery.md section 4; the paper's Appendix D.
     """
-    firsts = [t.model_copy(update={"top": t.top[:1]}) for t in traces]
-    return shortlist(firsts, method=method, size=size)
+    return shortlist(capped(traces, 1), method=method, size=size)
+
+
+def capped(traces: Iterable[SearchTrace], per_restart: int | None) -> list[SearchTrace]:
+    """The traces with at most so many inputs of each shortlist; all of them for None."""
+    return [t.model_copy(update={"top": t.top[:per_restart]}) for t in traces]
 
 
 def diverse_shortlist(
@@ -104,8 +108,11 @@ def diverse_shortlist(
 
 
 def shortlisted(study: Study, search: Search, *, size: int) -> list[tuple[str, float]]:
-    """What a search hands to the checks: the paper's list in paper mode, else one per basin."""
-    traces = traces_of(study, search)
+    """What a search hands to the checks: the paper's list in paper mode, else one per basin.
+
+    No restart hands on more than the protocol's cap.
+    """
+    traces = capped(traces_of(study, search), study.config.checks.per_restart)
     if study.config.mode == "paper":
         return shortlist(traces, method=search.primary, size=size)
     return diverse_shortlist(
