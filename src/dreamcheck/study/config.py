@@ -31,6 +31,7 @@ class Search(_Part):
     restart_seeds: one search per seed and method.
     parameters: method -> {"preset": a named column, or single fields}.
     neighbourhoods: whether findings are tested for persistence.
+    protocol: the search protocol that methods, budget and restarts were taken from, if any.
     """
 
     specification: str
@@ -41,6 +42,7 @@ class Search(_Part):
     restart_seeds: tuple[int, ...] = Field(min_length=1)
     parameters: dict[str, dict[str, Any]] = Field(default_factory=dict)
     neighbourhoods: bool = True
+    protocol: str | None = None
 
     @model_validator(mode="after")
     def _primary_runs(self) -> Search:
