@@ -31,6 +31,7 @@ from dreamcheck.evidence.diagnoses import record_diagnosis
 from dreamcheck.evidence.record import Record
 from dreamcheck.progress import Progress
 from dreamcheck.stats import MeanSem
+from dreamcheck.user_code import source_digest
 
 TOP_THRESHOLDS = (5, 2, 1)
 """Top shares of a table at whose first score its thresholds lie, where a protocol has none."""
@@ -193,6 +194,7 @@ def record_comparison(directory: str | Path, found: Compared, *, root_seed: int 
             "protocol": found.protocol.model_dump(mode="json"),
             "endpoint": found.endpoint,
             "root_seed": root_seed,
+            "own_methods": {m: source_digest(m) for m in found.protocol.methods if ":" in m},
             "dreamcheck": __version__,
         },
         result=found.to_dict(),
