@@ -15,8 +15,10 @@ def test_a_scale_takes_the_first_of_everything_and_changes_nothing_else():
     small = pusht.REDUCED.of(shipped)
     assert small.searches[0].restart_seeds == shipped.searches[0].restart_seeds[:2]
     assert small.seeds["search"] == shipped.seeds["search"]
-    assert small.seeds["validation"] == shipped.seeds["validation"][:8]
-    assert small.checks.validation_steps == (8,) and small.checks.references == 32
+    assert small.seeds["neighbourhood"] == shipped.seeds["neighbourhood"][:4]
+    # Fewer than sixteen held-out seeds give no verdict, however small the run.
+    assert small.seeds["validation"] == shipped.seeds["validation"]
+    assert small.checks.validation_steps == (16,) and small.checks.references == 32
     assert pusht.Scale().of(shipped) == shipped
 
 
@@ -67,3 +69,23 @@ def test_an_unknown_library_or_task_is_named(tmp_path):
     ):
         found = CliRunner().invoke(group, command)
         assert isinstance(found.exception, UsageError) and words in str(found.exception)
+
+
+def test_the_first_and_the_last_measured_stage_of_a_training_are_gated(tmp_path):
+    from dreamcheck.errors import UsageError
+    from dreamcheck.reproduce.gates import _short, stages_of
+
+    def measured(*parts):
+        folder = tmp_path.joinpath("run", *parts)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "card.json").write_text("{}")
+        return folder
+
+    first = measured("stages", "2")
+    with pytest.raises(UsageError, match=r"holds 1 measured stage\(s\)"):
+        stages_of(tmp_path / "run")
+    tenth = measured("stages", "10")
+    assert stages_of(tmp_path / "run") == (first, tenth)  # by number, not by letter
+    assert stages_of(tmp_path / "run") != (first, measured())
+    assert stages_of(tmp_path / "run") == (first, tmp_path / "run")
+    assert _short(str(first)) == "run/stages/2" and _short(str(tmp_path / "run")) == "run"

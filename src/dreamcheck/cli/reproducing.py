@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dreamcheck.cli import shared
 from dreamcheck.errors import ExitCode, UsageError
 
 group = typer.Typer(
@@ -83,6 +84,7 @@ def pusht(
 
     An hour instead of a night: dreamcheck reproduce pusht --reduced --out runs/p --page results.md
     """
+    from dreamcheck.cli.planning import Rounds
     from dreamcheck.reproduce.pusht import LIBRARIES, REDUCED, Scale, explain_protocol, run_protocol
     from dreamcheck.reproduce.pusht import page as results_page
 
@@ -96,7 +98,8 @@ def pusht(
         for library in asked:
             run_protocol(model, out, library=library, scale=REDUCED if reduced else Scale())
         if menu:
-            explain_protocol(model, out, episodes=menu)
+            with Rounds(shared.progress(quiet=False)) as rounds:
+                explain_protocol(model, out, episodes=menu, progress=rounds)
     if page is not None:
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(results_page(out), encoding="utf-8")
@@ -110,6 +113,10 @@ def gate(
         Path | None, typer.Option("--study", help="A validated study; its failures are the bank.")
     ] = None,
     task: Annotated[str, typer.Option("--task", help="tworoom or pusht.")] = "tworoom",
+    trained: Annotated[
+        Path | None,
+        typer.Option("--trained", help="A training in stages: its first and last are gated."),
+    ] = None,
     seeds: Annotated[
         int, typer.Option("--seeds", min=1, help="Fresh seeds per input of the bank.")
     ] = 16,
@@ -122,6 +129,8 @@ def gate(
     The page also shows what `dreamcheck repair` left in OUT/repair.
 
     Example: dreamcheck reproduce gate --study runs/first --out runs/gates --page gate.md
+
+    PushT: dreamcheck reproduce gate --task pusht --study runs/p/576 --trained runs/pusht --out runs/gates
     """
     from dreamcheck.reproduce.gates import SHOWN, show_gates
     from dreamcheck.reproduce.gates import page as results_page
@@ -129,7 +138,7 @@ def gate(
     if task not in SHOWN:
         raise UsageError(f"--task {task!r}: the gate is shown on {', '.join(SHOWN)}.")
     if study is not None:
-        show_gates(out, task=task, study=study, seeds=seeds)
+        show_gates(out, task=task, study=study, trained=trained, seeds=seeds)
     if page is not None:
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(results_page(out), encoding="utf-8")

@@ -93,7 +93,10 @@ def _best(store: Store, method: str, scores: Mapping[str, float]) -> np.ndarray:
 
 
 def _searches(store: Store) -> str:
-    out = ["## Search (structure of tables E.1-E.5 and F.1)"]
+    out = [
+        "## Search (structure of tables E.1-E.5 and F.1)\n\nThe queries are those of default mode's "
+        "searches in both tables; paper mode re-reads their losses."
+    ]
     for mode, scores in mode_scores(store).items():
         ranked = sorted(scores.values(), reverse=True)
         hundredths = int(np.floor(100 * ranked[max(0, int(len(ranked) * TOP_SHARE) - 1)]))
