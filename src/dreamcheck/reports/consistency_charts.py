@@ -59,7 +59,7 @@ def film(
     Args:
         heads, foot: HTML; foot stands under the columns after the first.
     """
-    columns = f"grid-template-columns:minmax(4.4rem,8rem) repeat({len(heads)},minmax(0,1fr))"
+    columns = f"grid-template-columns:clamp(4.8rem,18%,8rem) repeat({len(heads)},minmax(0,1fr))"
     out = [f'<div class="seen" style="{columns}"><span></span>']
     out += [f'<span class="at">{h}</span>' for h in heads]
     for name, css, pictures in rows:

@@ -288,8 +288,8 @@ def _costs(reader: DiagnosisReader) -> str:
     for i, name, planner, proven in _planned(reader):
         at = f"checkpoints.{i}.severities.{k}.planner"
         lost = (
-            f" ({n(f'{at}.median_lost_advantage', '{:z.1%}')} of the clean plan's advantage over a "
-            "random candidate)"
+            f", the signed difference {n(f'{at}.median_lost_advantage', '{:z.1%}')} of the clean "
+            "plan's advantage over a random candidate"
             if planner["median_lost_advantage"] is not None
             else ""
         )
@@ -301,15 +301,15 @@ def _costs(reader: DiagnosisReader) -> str:
         )
         said.append(
             f"<li>{name}: {n(f'{at}.plans_unchanged')} of {n(f'{at}.num_histories')} final plans are "
-            f"the same; both searches share {n(f'{at}.mean_overlap', '{:.0%}')} of their elites; the "
-            f"perturbed plan costs {n(f'{at}.median_regret', '{:.3g}')} more in the median{lost}"
-            f"{held}.</li>"
+            f"the same; both searches share {n(f'{at}.mean_overlap', '{:.0%}')} of their elites; in "
+            f"the median the regret is {n(f'{at}.median_regret', '{:.3g}')}{lost}{held}.</li>"
         )
     if not said:
         return ""
     return (
         "<h3>What the changed choices cost, at severity "
-        f"{n(f'severities.{k}', '{:g}')}</h3><ul>{''.join(said)}</ul>"
+        f"{n(f'severities.{k}', '{:g}')}</h3><p>Regret: how much more the perturbed plan costs, seen "
+        f"from the clean history, never below 0.</p><ul>{''.join(said)}</ul>"
     )
 
 
