@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from dreamcheck.discovery.compare import Comparison, compare
 from dreamcheck.discovery.library import Library
-from dreamcheck.discovery.replay import Replay, Runs, ScoreTable, replay
+from dreamcheck.discovery.replay import Replay, ScoreTable, replay
 from dreamcheck.discovery.specification import get_specification
 from dreamcheck.errors import Abstention, UsageError
 from dreamcheck.evidence import Record, Statistic, Store, Validation, entry_of, risk_of
@@ -224,19 +224,9 @@ def score_tables(store: Store) -> dict[str, tuple[ScoreTable, np.ndarray]]:
 
 
 def searched(found: Replay, *, thresholds: Sequence[int], budget: int) -> Comparison:
-    """The replay's first ``budget`` queries, every method, and the paper's paired tests.
-
-    A method's queries do not depend on the budget, so one replay serves all of them.
-    """
-    runs = {}
-    for name, whole in found.runs.items():
-        queries, scores = whole.queries[:, :budget], whole.scores[:, :budget]
-        active = np.where(found.table.active[queries], scores, np.nan)
-        some = np.isfinite(active).any(axis=1)
-        best = np.where(some, np.fmax.reduce(active, axis=1), np.fmax.reduce(scores, axis=1))
-        runs[name] = Runs(queries=queries, scores=scores, best=np.asarray(best))
+    """The replay's first ``budget`` queries, every method, and the paper's paired tests."""
     return compare(
-        replace(found, runs=runs, budget=budget),
+        found.first(budget),
         thresholds=thresholds,
         averaged=tuple(range(thresholds[0], thresholds[-1] + 1, 1))[:16],
         method="basinlens",
@@ -313,11 +303,11 @@ def _searches(store: Store) -> str:
         for budget in BUDGETS:
             c = searched(found, thresholds=cut, budget=budget)
             lead = max(c.methods, key=lambda m: m.best.mean)
-            hit = max(c.methods, key=lambda m: m.top_hit)
+            hit = max(c.methods, key=lambda m: m.top[5].hit)
             rows = [
                 f"| {m.name} | {m.best.mean:.1f} ± {m.best.sem.value:.1f} | "
                 + " | ".join(f"{m.hit_rates[t]:.2f}" for t in cut)
-                + f" | {m.first_hit[cut[0]].mean:.1f} | {m.top_hit:.2f} | {m.coverage.mean:.2f} |"
+                + f" | {m.first_hit[cut[0]].mean:.1f} | {m.top[5].hit:.2f} | {m.top[5].coverage.mean:.2f} |"
                 for m in c.methods
             ]
             tests = "; ".join(
