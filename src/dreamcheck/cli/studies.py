@@ -378,10 +378,10 @@ def prevalence_text(p: Mapping[str, Any]) -> str:
     if p["share"] is None:
         return "no random input could be measured, so no prevalence"
     of = "all" if p["exact"] else "random"
-    bounds = "" if p["exact"] else f" (95 % interval {p['low']:.1%} to {p['high']:.1%})"
+    bounds = "" if p["exact"] else f" (95 % interval {p['low']:.2%} to {p['high']:.2%})"
     lost = f"; {p['num_unmeasured']} failed to be measured" if p["num_unmeasured"] else ""
     return (
-        f"{p['num_failing']} of {of} {p['num_inputs']} inputs fail, {p['share']:.1%}{bounds}: "
+        f"{p['num_failing']} of {of} {p['num_inputs']} inputs fail, {p['share']:.2%}{bounds}: "
         f"{p['rule']}{lost}"
     )
 

@@ -50,9 +50,9 @@ def _time(reader: Reader, spec: str) -> dict[str, Any] | None:
             "unmeasured": common("num_unmeasured") if found.payload["num_unmeasured"] else None,
             "failing": common("num_failing"),
             "inputs": common("num_inputs", "{:,}"),
-            "share": common("share", "{:.1%}"),
-            "low": common("low", "{:.1%}"),
-            "high": common("high", "{:.1%}"),
+            "share": common("share", "{:.2%}"),
+            "low": common("low", "{:.2%}"),
+            "high": common("high", "{:.2%}"),
         },
     }
 
