@@ -318,26 +318,41 @@ def _slices(
     """Slices of logged windows on which the forecast fails, confirmed on held-out episodes."""
     from dreamcheck.data.readers import open_episodes
     from dreamcheck.digest import canonical_json
+    from dreamcheck.discovery.slice_record import record_slices
     from dreamcheck.discovery.slices import discover_slices
     from dreamcheck.models.registry import load_model
+    from dreamcheck.reports import write_report
 
     if model is None:
         raise UsageError("--model is missing: --data needs the checkpoint to test.")
+    live, episodes = load_model(model, device=device), open_episodes(data, mapping)
     found = discover_slices(
-        load_model(model, device=device),
-        open_episodes(data, mapping),
+        live,
+        episodes,
         columns=column,
         tile=batch_size,
         progress=shared.progress(quiet=quiet),
     )
+    page = None
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
+        record_slices(
+            out,
+            found,
+            model=live,
+            model_name=model,
+            episodes=episodes,
+            data_name=data.name,
+            columns=tuple(column) if column else None,
+        )
         (out / "slices.json").write_text(canonical_json(found.to_dict()) + "\n", encoding="utf-8")
+        page = write_report(out)
     if as_json:
-        shared.print_json(found.to_dict())
+        shared.print_json({**found.to_dict(), "report": None if page is None else str(page)})
         return
     for line in found.lines():
         typer.echo(line)
+    if page is not None:
+        typer.echo(f"\nreport: {page}")
 
 
 def print_worst(store: Store) -> None:
