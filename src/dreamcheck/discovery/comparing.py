@@ -315,6 +315,9 @@ def with_changes(protocol: SearchProtocol, changes: Mapping[str, Any]) -> Search
 
     Args:
         changes: field -> value; "restart" replaces the restart seeds. None leaves a field alone.
+
+    Raises:
+        UsageError: the protocol with these changes is none, e.g. without its primary method.
     """
     from dreamcheck.discovery.protocol import protocol_from
 
@@ -331,7 +334,10 @@ def with_changes(protocol: SearchProtocol, changes: Mapping[str, Any]) -> Search
             if (left := [s for s in e["restart"] if s in kept])
         ]
     data |= given
-    if data["primary"] not in data["methods"] and "primary" not in given:
-        data["primary"] = data["methods"][0]
+    if data["primary"] not in data["methods"]:
+        raise UsageError(
+            f"the method whose advantage is tested, {data['primary']!r}, is not among the methods "
+            f"{', '.join(data['methods'])}: name one of them as primary (--primary)."
+        )
     name = f"{protocol.name}, changed"
     return protocol_from({**data, "name": name}, origin=name)
