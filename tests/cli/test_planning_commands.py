@@ -165,6 +165,24 @@ def test_the_guard_sees_the_episodes_and_a_budget_inside_the_first_plan_is_refus
     assert len(stamps) == 1 and "protocol_feasibility failed and was allowed" in stamps[0]
 
 
+def test_the_random_control_runs_whatever_is_asked_for_and_it_is_said():
+    few = ["--set", "budget_steps=25", "--json"]
+    done = run(*PLAN, *few, "--controls", "zero")
+    assert set(json.loads(done.stdout)["controls"]) == {"random", "zero"}
+    assert "random control runs as well" in done.stderr
+    assert "'zeros' is not one of" in fails(2, *PLAN, *few, "--controls", "zeros")
+
+
+def test_a_plan_carries_the_domain_guard_and_the_normalisation_audit(planned):
+    _, result = planned
+    read = result["realised"]
+    # A model without a torch module has no normalisation to audit; its reading says so.
+    assert read["norm_audit"]["verdict"] == "skipped"
+    assert "module" in read["norm_audit"]["evidence"][0]
+    assert read["domain_guard"] is not None and read["iterations"] == [2, 2]
+    assert "Normalisation audit: skipped" in (planned[0] / "report.html").read_text()
+
+
 def test_a_protocol_shown_is_the_protocol_loaded(tmp_path):
     (tmp_path / "mine.toml").write_text(run("protocols", "lewm-repo").stdout)
     mine = json.loads(run("protocols", tmp_path / "mine.toml", "--json").stdout)

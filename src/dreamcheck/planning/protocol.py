@@ -169,6 +169,11 @@ class Protocol(BaseModel):
             raise ValueError(
                 f"episode_list: a committed list starts at frame 0; start_rule is {self.start_rule}"
             )
+        if self.episode_list is not None and self.context_init == "history":
+            raise ValueError(
+                "episode_list: a committed list starts at frame 0, where no recorded frame lies "
+                "before it; context_init = history needs some. Use grow or repeat"
+            )
         if self.rng_mode == "shared" and self.streams != 1:
             raise ValueError("streams: rng_mode = shared has one generator, so streams must be 1")
         self.solver.build()
