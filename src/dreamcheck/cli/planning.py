@@ -249,6 +249,7 @@ def explain(
             result = explain_menu(
                 loaded, on, chosen, readout=seen, search_factor=search_factor, streams=streams,
                 cells=which, guard=guard, progress=rounds,
+                keep=None if out is None else out / GROUPS,
             )  # fmt: skip
         else:
             result = attribute(

@@ -27,7 +27,11 @@ from dreamcheck.stats import (
     permutation_test,
     sign_flip_test,
 )
-from dreamcheck.stats.rates import difference_paired_wald, difference_unpaired_wald
+from dreamcheck.stats.rates import (
+    difference_paired_newcombe,
+    difference_paired_wald,
+    difference_unpaired_wald,
+)
 from dreamcheck.streams import stream
 
 LEVEL = 0.05
@@ -55,7 +59,9 @@ class Comparison:
     """A against b, paired case by case.
 
     difference: mean of a's case means minus b's, over cases not already solved.
-    low, high: its interval; kind says which. unpaired_low, unpaired_high: the published Wald form,
+    low, high: its interval; kind says which: "paired Wald", or, where that has no width (every case
+    has the same difference), "paired Newcombe score"; "bootstrap over cases" with several streams.
+    unpaired_low, unpaired_high: the published Wald form,
     one stream only. test: "exact McNemar" or "sign-flip on case means".
     a_only, b_only: discordant cases, one stream only.
     verdict: in words, never "equal".
@@ -184,12 +190,15 @@ def paired_test(first: np.ndarray, second: np.ndarray, *, label: str, names: str
     gaps = first.mean(axis=1) - second.mean(axis=1)
     if streams == 1:
         counts = paired_counts(first[:, 0], second[:, 0])
-        wald = difference_paired_wald(counts).interval
+        paired = difference_paired_wald(counts)
+        if paired.interval.width == 0:
+            # All cases alike: Wald would claim certainty from a handful of episodes.
+            paired = difference_paired_newcombe(counts)
         free = difference_unpaired_wald(int(first.sum()), cases, int(second.sum()), cases).interval
         return PairedTest(
-            float(gaps.mean()), wald.low, wald.high, "paired Wald", free.low, free.high,
-            "exact McNemar", mcnemar_exact(counts.a_only, counts.b_only), counts.a_only,
-            counts.b_only,
+            float(gaps.mean()), paired.interval.low, paired.interval.high, paired.method,
+            free.low, free.high, "exact McNemar", mcnemar_exact(counts.a_only, counts.b_only),
+            counts.a_only, counts.b_only,
         )  # fmt: skip
     flipped = sign_flip_test(gaps, rng=stream(0, "sign-flip", f"{label}/{names}"))
     low = high = float(gaps.mean())
@@ -333,7 +342,7 @@ def compare_recipes(
             f"{name_a} has {len(a)} training run(s) and {name_b} {len(b)}; a claim about a recipe "
             f"at level {level:g} needs at least {needed} runs of each (the smallest two-sided p of "
             "k against k runs is 2 / C(2k, k)). Episodes speak for one checkpoint only: use "
-            "unit = 'checkpoint' for that claim.",
+            "unit = 'checkpoint' (--unit checkpoint) for that claim.",
             given=(len(a), len(b)),
             needed=needed,
         )

@@ -103,9 +103,16 @@ class PairedRollouts:
         )
         return self._encode(seen[:, None])[:, 0]
 
-    def roll(self, histories: Sequence[Tensor]) -> list[np.ndarray]:
-        """Points imagined from each history under the anchors' actions, each [N, H, P]."""
-        return [self.points(f) for f in self.runner.rollouts(histories, self.blocks)]
+    def roll(
+        self, histories: Sequence[Tensor], blocks: np.ndarray | None = None
+    ) -> list[np.ndarray]:
+        """Points imagined from each history, each [N, H, P].
+
+        Args:
+            blocks: actions [N, T - 1 + H, A] in place of the anchors' own, for all histories.
+        """
+        given = self.blocks if blocks is None else blocks
+        return [self.points(f) for f in self.runner.rollouts(histories, given)]
 
     def roll_rows(self, history: Tensor, rows: np.ndarray) -> np.ndarray:
         """Points imagined from other histories [n, T, *shape] under the actions of ``rows`` [n]."""
