@@ -17,7 +17,7 @@ class BudgetResponse:
 
     goal: goal rule and offset. budget, longer: environment steps.
     success, success_longer: shares of the cases that were not already solved.
-    gain: their difference, never negative; low, high: its interval, kind says which.
+    gain: their difference, never negative; low, high: its interval, cut at 0; kind says which.
     gained: cases won by the larger budget, one planner stream only.
     farther: share of the misses under the larger budget that ended farther than they began.
     """
@@ -89,7 +89,7 @@ def budget_response(evaluation: Evaluation, budget: int, *, name: str) -> Budget
         success=float(before.mean()),
         success_longer=float(after.mean()),
         gain=found.difference,
-        low=found.low,
+        low=max(0.0, found.low),
         high=found.high,
         kind=found.kind,
         test=found.test,

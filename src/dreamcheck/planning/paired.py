@@ -196,9 +196,9 @@ def paired_test(first: np.ndarray, second: np.ndarray, *, label: str, names: str
             paired = difference_paired_newcombe(counts)
         free = difference_unpaired_wald(int(first.sum()), cases, int(second.sum()), cases).interval
         return PairedTest(
-            float(gaps.mean()), paired.interval.low, paired.interval.high, paired.method, free.low,
-            free.high, "exact McNemar", mcnemar_exact(counts.a_only, counts.b_only), counts.a_only,
-            counts.b_only,
+            float(gaps.mean()), paired.interval.low, paired.interval.high, paired.method,
+            free.low, free.high, "exact McNemar", mcnemar_exact(counts.a_only, counts.b_only),
+            counts.a_only, counts.b_only,
         )  # fmt: skip
     flipped = sign_flip_test(gaps, rng=stream(0, "sign-flip", f"{label}/{names}"))
     low = high = float(gaps.mean())
@@ -342,7 +342,7 @@ def compare_recipes(
             f"{name_a} has {len(a)} training run(s) and {name_b} {len(b)}; a claim about a recipe "
             f"at level {level:g} needs at least {needed} runs of each (the smallest two-sided p of "
             "k against k runs is 2 / C(2k, k)). Episodes speak for one checkpoint only: use "
-            "unit = 'checkpoint' for that claim.",
+            "unit = 'checkpoint' (--unit checkpoint) for that claim.",
             given=(len(a), len(b)),
             needed=needed,
         )
