@@ -79,7 +79,10 @@ def _lead(reader: DiagnosisReader) -> str:
     result, text, n = reader.result, reader.text, reader.number
     k = _worst(reader)
     said = []
-    for i in _subjects(reader):
+    labelled = ""
+    asked = _subjects(reader)
+    beside = [i for i in range(len(result["checkpoints"])) if i not in asked]
+    for i in [*asked, *beside]:
         row = result["checkpoints"][i]
         shifted = row["severities"][k]
         parts = []
@@ -95,18 +98,21 @@ def _lead(reader: DiagnosisReader) -> str:
             parts.append(
                 f"success lost <b>{_loss(reader, i, k)}</b> points, from {n(f'{at}.clean.value', '{:.0%}')} "
                 f"to {n(f'{at}.perturbed.value', '{:.0%}')} of "
-                f"{n(f'{at}.num_cases')} episodes ({n(f'{at}.label')})"
+                f"{n(f'{at}.num_cases')} episodes"
             )
+            labelled = f" Success: {n(f'{at}.label')}."
         if not parts:
             parts.append("neither choices nor success were measured")
-        said.append(f"<b>{text(row['name'])}</b>: {', and '.join(parts)}.")
+        name = text(row["name"])
+        mark = f"{name}, the reference" if row["is_reference"] else f"<b>{name}</b>"
+        said.append(f"{mark}: {', and '.join(parts)}.")
     where = "the observed history" if result["on"] == "history" else "history and goal"
     lines = "".join(f"<br>{s}" for s in said)
-    missing = f" Success: {n('no_success')}." if result["no_success"] else ""
+    missing = f" Success: {n('no_success')}." if result["no_success"] else labelled
     return (
         f'<p class="lead">{text(result["perturbation"]).capitalize()} of '
         f"{n(f'severities.{k}', '{:g}')} on {where} ({text(result['severity_means'])}).{lines}"
-        f"{missing} In brackets: 95 % intervals.</p>"
+        f"<br>In brackets: 95 % intervals.{missing}</p>"
     )
 
 
