@@ -50,6 +50,43 @@ def test_both_modes_read_the_same_losses(monkeypatch):
     assert scores["default"]["a"] == pytest.approx(18.8 / 3.2)
 
 
+def test_each_mode_reads_its_own_searches_and_says_when_it_only_rereads(monkeypatch):
+    class Row:
+        def __init__(self, **payload):
+            self.payload = payload
+
+    class Evaluation:
+        activity = {"progress": 0.0, "contact": 10.0, "path": 10.0}
+
+        def __init__(self, name, loss):
+            self.input, self.losses = name, (loss,) * 8
+
+    class Searched:
+        def __init__(self, losses):
+            self.losses = losses
+
+        def records(self, kind):
+            if kind == "activity-floors":
+                return [Row(floors={"progress": -1.0, "contact": 5.0, "path": 10.0})]
+            if kind == "evaluation":
+                return [Evaluation(n, v) for n, v in self.losses.items()]
+            return [
+                Row(method=m, restart_seed=32, queries=list(self.losses))
+                for m in pusht_larger.SEARCHES
+            ]
+
+    monkeypatch.setattr(pusht_larger, "entry_of", lambda record: record)
+    monkeypatch.setattr(pusht_larger, "Evaluation", Evaluation)
+    default, paper = Searched({"a": 1.0, "b": 2.0}), Searched({"a": 1.0, "c": 7.0})
+    both = pusht_larger._searches({"paper": paper, "default": default})
+    # Equal losses on every seed: the tail's average is that loss in either mode.
+    first, second = both.split("### default mode")
+    assert "| basinlens | 7.0 |" in first and "| basinlens | 2.0 |" in second
+    assert "steered by its own score" in both and "re-reads" not in both
+    again = pusht_larger._searches({"paper": default, "default": default})
+    assert "paper mode re-reads" in again and "| basinlens | 7.0 |" not in again
+
+
 def test_what_was_not_run_is_said(tmp_path):
     assert pusht_larger.larger_parts(tmp_path, "3510") == [
         "# The 3,510 library, searched\n\nNot run."

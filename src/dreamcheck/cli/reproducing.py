@@ -72,6 +72,13 @@ def pusht(
     menu: Annotated[
         int, typer.Option("--menu", min=0, help="Episodes of `explain` over the menu; 0: none.")
     ] = 50,
+    paper_searches: Annotated[
+        bool,
+        typer.Option(
+            "--paper-searches/--no-paper-searches",
+            help="Search the larger libraries in paper mode too; else paper mode re-reads.",
+        ),
+    ] = True,
     measure: Annotated[
         bool, typer.Option("--measure/--no-measure", help="--no-measure: only write the page.")
     ] = True,
@@ -96,7 +103,10 @@ def pusht(
         )
     if measure:
         for library in asked:
-            run_protocol(model, out, library=library, scale=REDUCED if reduced else Scale())
+            run_protocol(
+                model, out, library=library, scale=REDUCED if reduced else Scale(),
+                paper_searches=paper_searches,
+            )  # fmt: skip
         if menu:
             with Rounds(shared.progress(quiet=False)) as rounds:
                 explain_protocol(model, out, episodes=menu, progress=rounds)

@@ -81,6 +81,7 @@ def show_gates(
     except Abstention as e:
         (directory / "abstained.txt").write_text(f"{e}\n", encoding="utf-8")
         return directory
+    (directory / "abstained.txt").unlink(missing_ok=True)  # of an earlier study
     bank = load_bank(directory / "bank")
     folders = {}
     for seed in (0, 1):
@@ -165,7 +166,7 @@ def _task(directory: Path, task: str) -> list[str]:
     roles = [e.role for e in bank.entries]
     counts = ", ".join(f"{roles.count(r)} {r}" for r in dict.fromkeys(roles))
     changes = ", ".join(f"{k} = {v}" for k, v in shown.changes.items())
-    rows, notes = [], []
+    rows, notes, chance = [], [], ""
     for name, says in (
         ("stage", "a later stage against the first"),
         ("backwards", "the first stage against the later (a step back)"),
@@ -182,6 +183,13 @@ def _task(directory: Path, task: str) -> list[str]:
             f"{'regressed' if r['regressed'] else 'not regressed'} |"
         )
         notes = [f"{len(r['seeds'])} fresh seeds an input; risks in {r['unit']}."]
+        if name == "seed":
+            bad = sum(int(r["counts"].get(w, 0)) for w in ("worse", "new"))
+            chance = (
+                f"Between the two seeds, where nothing but chance differs, {bad} of "
+                f"{len(r['cases'])} inputs are worse or new and {r['counts']['fixed']} fixed: what "
+                "`--null` is for."
+            )
     return [
         f"{title}\n\nBank `{bank.digest[:12]}` of {bank.title!r}: {counts}. `seed-0` and `seed-1`: "
         f"`{shown.recipe}` with {changes}; two stages each. Probes may be off by at "
@@ -189,6 +197,7 @@ def _task(directory: Path, task: str) -> list[str]:
         + " ".join(notes),
         "| new against old | fixed | unchanged | worse | new | not comparable | mean risk of the "
         "failures, old → new | verdict |\n|---|---|---|---|---|---|---|---|\n" + "\n".join(rows),
+        *([chance] if chance else []),
     ]
 
 
