@@ -298,7 +298,7 @@ def lines(found: Examined) -> list[str]:
         f"{result['frameskip']}, {result['draws']} draws; {result['eligible']} windows have a "
         f"differently labelled neighbour, {result['skipped']} do not",
     ]
-    head = ("checkpoint", "severity", "IR", "IR rel", "SR", "score", "choice changed", "certified",
+    head = ("checkpoint", "severity", "IR", "IR rel", "SR", "score", "accepted", "choice changed", "certified",
             "success lost, points")  # fmt: skip
     rows = []
     for c in result["checkpoints"]:
@@ -328,7 +328,7 @@ def _cells(name: str, s: dict[str, Any]) -> tuple[str, ...]:
     sr = "-" if s["sr"] is None else f"{s['sr_count']}/{s['sr_eligible']}"
     return (
         name, f"{s['severity']:g}", f"{s['ir_raw']:.3f}", text(s["ir_rel"], ".3f"), sr,
-        text(s["score"], "z.2f"), changed, certified, lost,
+        text(s["score"], "z.2f"), {True: "yes", False: "no", None: "-"}[s["accepted"]], changed, certified, lost,
     )  # fmt: skip
 
 

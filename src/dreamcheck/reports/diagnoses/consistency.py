@@ -205,6 +205,7 @@ def _table(reader: DiagnosisReader) -> str:
             )
             relative = n(f"{at}.ir_rel", "{:.3f}") if s["ir_rel"] is not None else ""
             score = n(f"{at}.score", "{:z.2f}") if s["score"] is not None else ""
+            taken = {True: "yes", False: "no", None: ""}[s["accepted"]]
             changed = _share(reader, i, k, "winner", CHANGED) if s["planner"] else ""
             lost = _loss(reader, i, k) if s["success"] else ""
             mark = " (reference)" if c["is_reference"] else ""
@@ -212,7 +213,7 @@ def _table(reader: DiagnosisReader) -> str:
                 f"<tr><td>{reader.text(c['name'])}{mark}</td>"
                 f'<td class="r">{n(f"severities.{k}", "{:g}")}</td><td class="r">{radius}</td>'
                 f'<td class="r">{relative}</td><td class="r">{rate}</td><td class="r">{score}</td>'
-                f'<td class="r">{changed}</td><td class="r">{lost}</td></tr>'
+                f'<td>{taken}</td><td class="r">{changed}</td><td class="r">{lost}</td></tr>'
             )
     return (
         '<div class="scroll"><table class="sortable"><caption>Radius in units of clean motion; '
@@ -220,7 +221,7 @@ def _table(reader: DiagnosisReader) -> str:
         "success lost, in points, is paired over identical episodes</caption><thead><tr><th>checkpoint</th>"
         '<th class="r">severity</th><th class="r">radius</th><th class="r">relative</th>'
         '<th class="r">separation</th><th class="r">screen score</th>'
-        '<th class="r">choice changed</th><th class="r">success lost</th></tr></thead><tbody>'
+        '<th>accepted</th><th class="r">choice changed</th><th class="r">success lost</th></tr></thead><tbody>'
         f"{''.join(rows)}</tbody></table></div>"
     )
 
