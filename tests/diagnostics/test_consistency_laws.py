@@ -169,6 +169,14 @@ def test_weights_that_do_not_sum_to_one_are_refused(anchors, pairing):
         measure(lewm(), anchors, NOISE, pairing, weights=[0.5, 0.5, 0.5, 0.0, 0.0])
 
 
+def test_one_checkpoint_under_two_names_is_refused(anchors):
+    with pytest.raises(UsageError, match="plain and again are one checkpoint"):
+        examine(
+            {"plain": lewm(0), "again": lewm(0)}, anchors, NOISE, task="tworoom",
+            reference="plain", rule=None,
+        )  # fmt: skip
+
+
 def test_a_table_scores_the_reference_by_the_derived_fact(anchors):
     found = examine(
         {"plain": lewm(0), "other": lewm(1)}, anchors, NOISE, task="tworoom", reference="plain",

@@ -70,6 +70,20 @@ def test_one_stream_is_compared_by_exact_mcnemar():
     assert "a succeeds more often than b" in made.verdict
 
 
+def test_an_interval_keeps_a_width_where_every_episode_agrees():
+    a = [1] * 8 + [0] * 2
+    made = compare_arms(arm(a), arm(a, name="b"), label="x")
+    assert made.kind == "paired Newcombe score" and made.difference == 0.0
+    # Wilson of 8/10: [0.4902, 0.9433]. phi: 8 x 2 - 0 lessened by 10/2 over sqrt(8 2 8 2) = 11/16.
+    # Both sides: sqrt(l^2 + u^2 - 2 phi l u) with l = 0.3098, u = 0.1433.
+    half = np.sqrt(0.3098**2 + 0.1433**2 - 2 * 11 / 16 * 0.3098 * 0.1433)
+    assert (made.low, made.high) == (pytest.approx(-half, abs=1e-4), pytest.approx(half, abs=1e-4))
+    # One way only, without exception: Wald has no width there either.
+    lost = compare_arms(arm([0] * 10), arm([1] * 10, name="b"), label="x")
+    assert lost.kind == "paired Newcombe score" and lost.low == -1.0 and -0.7 < lost.high < -0.5
+    assert compare_arms(arm(a), arm([0, *a[1:]], name="b"), label="x").kind == "paired Wald"
+
+
 def test_several_streams_are_compared_by_sign_flips_of_case_means():
     rng = np.random.default_rng(0)
     a = rng.random((12, 3)) < 0.9

@@ -287,14 +287,7 @@ def lines(found: Examined) -> list[str]:
     for c in result["checkpoints"]:
         name = c["name"] + (" (reference)" if c["is_reference"] else "")
         rows += [_cells(name, s) for s in c["severities"]]
-    widths = [max(len(r[i]) for r in [head, *rows]) for i in range(len(head))]
-    for row in (head, *rows):
-        cells = [
-            row[0].ljust(widths[0]),
-            *(t.rjust(w) for t, w in zip(row[1:], widths[1:], strict=True)),
-        ]
-        out.append("  ".join(cells).rstrip())
-    return [*out, *_notes(result)]
+    return [*out, *shared.table_lines(rows, head=head), *_notes(result)]
 
 
 def _cells(name: str, s: dict[str, Any]) -> tuple[str, ...]:

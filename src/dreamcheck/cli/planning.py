@@ -249,7 +249,7 @@ def explain(
         if on.name == "pusht":
             result = explain_menu(
                 loaded, on, chosen, readout=seen, search_factor=search_factor, streams=streams,
-                cells=which, progress=rounds,
+                cells=which, progress=rounds, keep=None if out is None else out / GROUPS,
             )  # fmt: skip
         else:
             result = attribute(

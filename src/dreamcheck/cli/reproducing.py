@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dreamcheck.cli import shared
 from dreamcheck.errors import ExitCode, UsageError
 
 group = typer.Typer(
@@ -83,6 +84,7 @@ def pusht(
 
     An hour instead of a night: dreamcheck reproduce pusht --reduced --out runs/p --page results.md
     """
+    from dreamcheck.cli.planning import Rounds
     from dreamcheck.reproduce.pusht import LIBRARIES, REDUCED, Scale, explain_protocol, run_protocol
     from dreamcheck.reproduce.pusht import page as results_page
 
@@ -96,7 +98,8 @@ def pusht(
         for library in asked:
             run_protocol(model, out, library=library, scale=REDUCED if reduced else Scale())
         if menu:
-            explain_protocol(model, out, episodes=menu)
+            with Rounds(shared.progress(quiet=False)) as rounds:
+                explain_protocol(model, out, episodes=menu, progress=rounds)
     if page is not None:
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(results_page(out), encoding="utf-8")

@@ -110,13 +110,11 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(plain(value), indent=2, ensure_ascii=False))
 
 
-def print_table(rows: Sequence[Sequence[Any]], *, head: Sequence[str]) -> None:
-    """A plain aligned table; numbers to the right."""
+def table_lines(rows: Sequence[Sequence[Any]], *, head: Sequence[str]) -> list[str]:
+    """A plain aligned table as lines; columns of numbers, also formatted ones, to the right."""
     texts = [[str(v) for v in row] for row in rows]
     widths = [max(len(h), *(len(r[i]) for r in texts), 0) for i, h in enumerate(head)]
-    numeric = [
-        bool(rows) and all(isinstance(r[i], (int, float)) for r in rows) for i in range(len(head))
-    ]
+    numeric = [bool(rows) and all(_is_number(r[i]) for r in rows) for i in range(len(head))]
 
     def line(cells: Sequence[str]) -> str:
         parts = [
@@ -125,10 +123,25 @@ def print_table(rows: Sequence[Sequence[Any]], *, head: Sequence[str]) -> None:
         ]
         return "  ".join(parts).rstrip()
 
-    typer.echo(line(list(head)))
-    typer.echo("  ".join("-" * w for w in widths))
-    for row in texts:
-        typer.echo(line(row))
+    return [line(list(head)), "  ".join("-" * w for w in widths), *(line(row) for row in texts)]
+
+
+def print_table(rows: Sequence[Sequence[Any]], *, head: Sequence[str]) -> None:
+    """``table_lines`` on standard output."""
+    for line in table_lines(rows, head=head):
+        typer.echo(line)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a cell is a number, a formatted one ("-" where undefined) included."""
+    if isinstance(value, (int, float)):
+        return True
+    text = str(value).removesuffix("%")
+    try:
+        float(text)
+    except ValueError:
+        return text == "-"
+    return True
 
 
 def values_text(values: Mapping[str, Any] | None) -> str:

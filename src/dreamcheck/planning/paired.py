@@ -19,7 +19,11 @@ from dreamcheck.stats import (
     permutation_test,
     sign_flip_test,
 )
-from dreamcheck.stats.rates import difference_paired_wald, difference_unpaired_wald
+from dreamcheck.stats.rates import (
+    difference_paired_newcombe,
+    difference_paired_wald,
+    difference_unpaired_wald,
+)
 from dreamcheck.streams import stream
 
 LEVEL = 0.05
@@ -47,7 +51,9 @@ class Comparison:
     """A against b, paired case by case.
 
     difference: mean of a's case means minus b's, over cases not already solved.
-    low, high: its interval; kind says which. unpaired_low, unpaired_high: the published Wald form,
+    low, high: its interval; kind says which: "paired Wald", or, where that has no width (every case
+    has the same difference), "paired Newcombe score"; "bootstrap over cases" with several streams.
+    unpaired_low, unpaired_high: the published Wald form,
     one stream only. test: "exact McNemar" or "sign-flip on case means".
     a_only, b_only: discordant cases, one stream only.
     verdict: in words, never "equal".
@@ -157,7 +163,10 @@ def compare_arms(
         a_only, b_only = counts.a_only, counts.b_only
         p, test = mcnemar_exact(a_only, b_only), "exact McNemar"
         paired = difference_paired_wald(counts)
-        low, high, kind = paired.interval.low, paired.interval.high, "paired Wald"
+        if paired.interval.width == 0:
+            # All cases alike: Wald would claim certainty from a handful of episodes.
+            paired = difference_paired_newcombe(counts)
+        low, high, kind = paired.interval.low, paired.interval.high, paired.method
         free = difference_unpaired_wald(int(first.sum()), len(ids), int(second.sum()), len(ids))
         unpaired = (free.interval.low, free.interval.high)
     else:

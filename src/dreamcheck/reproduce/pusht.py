@@ -8,7 +8,7 @@ are two readings of the same losses.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -152,10 +152,17 @@ def _consequences(study: Study, *, cases: int, seeds: Sequence[int], progress: P
                     stage.advance()
 
 
-def explain_protocol(model: str, out: str | Path, *, episodes: int) -> Path:
+def explain_protocol(
+    model: str,
+    out: str | Path,
+    *,
+    episodes: int,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Path:
     """`explain` over the fixed menu, by the simulator's rule and by the block alone.
 
-    Kept in ``out/explain``; a rule that is there already is not run again.
+    Kept in ``out/explain``: a rule that is there already is not run again, and an episode's menu
+    that was simulated is not simulated again.
     """
     from dreamcheck.planning import explain_menu, load_protocol
     from dreamcheck.planning.records import record_explanation
@@ -169,7 +176,10 @@ def explain_protocol(model: str, out: str | Path, *, episodes: int) -> Path:
     for success in ("native", "block_only"):
         if success not in done:
             protocol = load_protocol("pusht-menu").replace(num_eval=episodes, success=success)
-            found = explain_menu(bench.model, bench.task, protocol, readout=bench.readout)
+            found = explain_menu(
+                bench.model, bench.task, protocol, readout=bench.readout, progress=progress,
+                keep=directory / "episodes",
+            )  # fmt: skip
             record_explanation(directory, found, model=model, task=bench.task)
     return directory
 

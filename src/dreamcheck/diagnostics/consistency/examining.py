@@ -172,7 +172,8 @@ def examine(
         rule: labels for the separation rate; None leaves the rate undefined.
 
     Raises:
-        UsageError: a reference of another family, input size or history; bad weights.
+        UsageError: a reference of another family, input size or history; one checkpoint under two
+            names; bad weights.
     """
     settings = settings or Settings()
     show = progress or Progress(quiet=True)
@@ -180,6 +181,7 @@ def examine(
         raise UsageError("a table holds one kind of perturbation, at one severity or more.")
     if reference is not None and reference not in models:
         raise UsageError(f"the reference {reference!r} is not among {', '.join(models)}.")
+    _refuse_twice(models)
     step_weights(settings.weights, horizon=anchors.horizon)
     pairing = Pairing((None,) * len(anchors), 0.0) if rule is None else anchors.pairing(rule)
     measured: dict[str, Measured] = {}
@@ -216,6 +218,18 @@ def examine(
         rule=rule, pairing=pairing, settings=settings, measured=measured, planner=planner,
         film=film,
     )  # fmt: skip
+
+
+def _refuse_twice(models: Mapping[str, WorldModel]) -> None:
+    seen: dict[str, str] = {}
+    for name, model in models.items():
+        if model.identity in seen:
+            raise UsageError(
+                f"{seen[model.identity]} and {name} are one checkpoint (identity "
+                f"{model.identity[:12]}): beside itself it has a relative radius of 1 and says "
+                "nothing. Name it once; the reference belongs to --reference alone."
+            )
+        seen[model.identity] = name
 
 
 def _refuse_unlike(m: Measured, reference: Measured, p: Perturbation) -> None:

@@ -14,6 +14,7 @@ from dreamcheck.diagnostics.consistency.pairwise import (
     error_drift,
     final_displacement,
     proposition_1_slack,
+    proposition_1_tolerance,
     step_weights,
 )
 from dreamcheck.diagnostics.consistency.radius import (
@@ -33,7 +34,6 @@ from dreamcheck.imagination.perturbations import Perturbation
 from dreamcheck.models.protocol import WorldModel
 
 NUM_DRAWS = 5
-SLACK_TOLERANCE = -1e-5
 ROLLED_AT_ONCE = 8
 """Perturbed histories that share one embedding of the actions."""
 
@@ -46,7 +46,7 @@ class Shifted:
     history's frames [M, N]. displacement: r, after the last step [M, N]. by_step: distance over
     the motion scale, median over anchors of the mean over draws [H].
     drift: |e_perturbed - e_clean| [M, N]. violations: pairs below Proposition 1's tolerance, of
-    ``num_pairs``; min_slack: the smallest slack, relative to the distances' size where above 1.
+    ``num_pairs``; min_slack: the smallest slack.
     radius, separation: None where undefined, then ``undefined`` says why.
     """
 
@@ -236,10 +236,9 @@ def _shifted(
     both = np.stack(rolled)
     clean = np.broadcast_to(r.rolled, both.shape)
     distances = acpc(clean, both, weights=weights)
-    # Relative to the size of what is subtracted: float32 rounds in proportion to it.
-    size = np.maximum(1.0, acpc(clean, np.zeros_like(both), weights=weights))
-    slack = proposition_1_slack(clean, both, future[None], weights=weights) / size
-    violations = int((slack < SLACK_TOLERANCE).sum())
+    slack = proposition_1_slack(clean, both, future[None], weights=weights)
+    tolerance = proposition_1_tolerance(clean, both, future[None], weights=weights)
+    violations = int((slack < -tolerance).sum())
     if violations:
         raise EvidenceError(
             f"Proposition 1 fails on {violations} of {slack.size} pairs under {p.label} (slack "

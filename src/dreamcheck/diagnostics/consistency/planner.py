@@ -229,7 +229,9 @@ def _choice(
     costs, costs_seen = goal_cost(x, goal), goal_cost(y, goal_seen)
     bounds = _bounds(x, y, goal, goal_seen)
     slip = np.abs(costs_seen - costs) - bounds
-    if (slip > 1e-9 * np.maximum(1.0, costs)).any():
+    # What float64 leaves of a difference, in the size of the costs that are subtracted.
+    rounding = 1e-9 * np.maximum(1.0, np.maximum(costs, costs_seen))
+    if (slip > rounding).any():
         raise EvidenceError(
             f"a candidate's cost moved by more than its bound (window {scene}): this is a bug, no "
             "number is given."
@@ -240,7 +242,7 @@ def _choice(
     elites_seen = np.sort(np.argsort(costs_seen, kind="stable")[: solver.num_elites])
     pool_bound = float(bounds[won_seen] + bounds[won])
     pool_regret = float(costs[won_seen] - costs[won])
-    if pool_regret > pool_bound * (1 + 1e-9) + 1e-9:
+    if pool_regret > pool_bound + rounding[won_seen] + rounding[won]:
         raise EvidenceError(f"Proposition 2 fails at window {scene}: this is a bug.")
     aligned, certified, overlap = _iterations(b, clean, seen, plan, other, solver)
     unchanged = _agree(plan.trace[-1].mean[b], other.trace[-1].mean[b])
