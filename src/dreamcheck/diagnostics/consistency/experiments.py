@@ -38,12 +38,15 @@ EXPERIMENTS = ("drift", "planner", "geometry", "collapse", "sensitivity")
 COLLAPSE_NOISE = 0.005
 
 
+_NOT_TRAINING = ("augment", "name", "objective", "measure", "floors")
+
+
 @dataclass(frozen=True)
 class Trained:
     """What a checkpoint's own record says of its training; None where it says nothing.
 
     sigma_max: largest noise on training frames, 0 without any. weight: of the regulariser.
-    otherwise: digest of the rest of the recipe, which an ablation keeps fixed.
+    otherwise: digest of what else the recipe trains with, which an ablation keeps fixed.
     """
 
     sigma_max: float | None = None
@@ -58,7 +61,9 @@ def trained_as(checkpoint: str | Path) -> Trained:
         return Trained()
     objective = dict(recipe["objective"])
     weight = objective.pop("weight", None)
-    rest = {k: v for k, v in recipe.items() if k not in ("augment", "name", "objective")}
+    rest = {k: v for k, v in recipe.items() if k not in _NOT_TRAINING}
+    # Of what is measured only this changes the network: its batch statistics.
+    rest["recalibration_batches"] = recipe.get("measure", {}).get("recalibration_batches")
     noise = (recipe.get("augment") or {}).get("sigma_max", 0.0)
     return Trained(float(noise), weight, digest({**rest, "objective": objective}))
 
