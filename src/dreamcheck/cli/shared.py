@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -83,6 +84,26 @@ MixedNumerics = Annotated[
         help="Resume under another torch, device or thread count; every record says so.",
     ),
 ]
+
+
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?\Z")
+
+
+def seconds_of(text: str) -> float:
+    """Seconds of a duration with units: "90s", "20m", "1h30m".
+
+    Raises:
+        UsageError: another form, or nothing at all.
+    """
+    found = _DURATION.match(text.strip().lower())
+    parts = [float(p or 0) for p in found.groups()] if found else [0.0]
+    if not any(parts):
+        raise UsageError(
+            f"--time {text!r} is not a duration: give hours, minutes and seconds with their units, "
+            "as in 90s, 20m or 1h30m."
+        )
+    hours, minutes, seconds = parts
+    return 3600 * hours + 60 * minutes + seconds
 
 
 def set_threads(threads: int | None) -> None:

@@ -136,8 +136,11 @@ def explain_menu(
     size = small * (search_factor if any(c[2] for c in cells) else 1)
     done = None
     if keep is not None:
+        inputs = inputs_of(setup, selection, score, "exact")
+        # A menu does not depend on what counts as success: one simulation serves every rule.
+        inputs |= {"rule": None, "protocol": protocol.replace(success="native").digest}
         more = {"explain": "menu", "plans": size, "simulator": task.package_version}
-        done = Kept.at(keep, {**inputs_of(setup, selection, score, "exact"), **more})
+        done = Kept.at(keep, {**inputs, **more})
     menus = []
     for r, name in enumerate(rows.names):
         if progress is not None:

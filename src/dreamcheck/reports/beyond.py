@@ -10,11 +10,50 @@ from dreamcheck.reports.reading import Reader, values_text
 def beyond(reader: Reader, spec: str) -> dict[str, Any]:
     """The parts of one search's section; a part that was not measured is empty."""
     return {
+        "time": _time(reader, spec),
         "reselection": _reselection(reader, spec),
         "siblings": _siblings(reader, spec),
         "variance": _variance(reader, spec),
         "basins": _basins(reader, spec),
         "change": _change(reader, spec),
+    }
+
+
+def _time(reader: Reader, spec: str) -> dict[str, Any] | None:
+    """How an allowed time was spent, and how common failures are."""
+    record = reader.store.get("time-plan", spec)
+    if record is None:
+        return None
+    found = reader.store.get("prevalence", spec)
+
+    def plan(name: str, fmt: str = "{}") -> Any:
+        return reader.field("time-plan", spec, name, fmt)
+
+    def common(name: str, fmt: str = "{}") -> Any:
+        return reader.field("prevalence", spec, name, fmt)
+
+    return {
+        "choice": record.payload["choice"],
+        "allowed": plan("allowed_s", "{:,.0f}"),
+        "checks": plan("checks_s", "{:,.0f}"),
+        "batched": plan("batched_s", "{:.2g}"),
+        "single": plan("single_s", "{:.2g}"),
+        "timed": plan("timed_inputs"),
+        "inputs": plan("inputs", "{:,}"),
+        "sample": plan("sample", "{:,}"),
+        "budget": plan("budget"),
+        "prevalence": None
+        if found is None or found.payload["share"] is None
+        else {
+            "exact": found.payload["exact"],
+            "rule": found.payload["rule"],
+            "unmeasured": common("num_unmeasured") if found.payload["num_unmeasured"] else None,
+            "failing": common("num_failing"),
+            "inputs": common("num_inputs", "{:,}"),
+            "share": common("share", "{:.2%}"),
+            "low": common("low", "{:.2%}"),
+            "high": common("high", "{:.2%}"),
+        },
     }
 
 

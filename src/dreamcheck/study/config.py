@@ -55,6 +55,8 @@ class Checks(_Part):
     """What happens after the search.
 
     top_k: shortlisted inputs, and as many random ones beside them.
+    per_restart: the most inputs that one restart hands on for validation (the paper's per-run
+        cap); all that its trace keeps where it is not given.
     references: random inputs that a finding must stand out from.
     validation_steps: seeds used for a first verdict, then for inconclusive ones, growing; the
         last is the declared cap.
@@ -72,6 +74,7 @@ class Checks(_Part):
     anchors: int = Field(default=8, ge=0)
     strips: int = Field(default=3, ge=0)
     # None, not the default itself: a protocol that was frozen before these existed stays equal.
+    per_restart: int | None = Field(default=None, ge=1)
     shell_radius: int | None = Field(default=None, ge=1)
     shell_size: int | None = Field(default=None, ge=0)
     edit_budget: int | None = Field(default=None, ge=0)
@@ -91,6 +94,41 @@ class Policy(_Part):
     parameters: dict[str, float] = Field(default_factory=dict)
 
 
+Choice = Literal["exhaustive", "sample-and-search", "search-with-random-arm"]
+
+
+class SearchPlan(_Part):
+    """What the allowed time buys for one search.
+
+    inputs: size of the library. sample: inputs evaluated in a random order, all of them when
+        ``choice`` is "exhaustive". budget: queries of each method. expected_s: what that takes.
+    """
+
+    specification: str
+    inputs: int = Field(ge=1)
+    choice: Choice
+    reason: str
+    sample: int = Field(ge=1)
+    budget: int = Field(ge=1)
+    expected_s: float = Field(ge=0)
+
+
+class TimePlan(_Part):
+    """How ``--time`` was spent, decided once from measured costs and frozen with the study.
+
+    allowed_s: what the user allowed for everything. checks_s: set aside for what follows the
+        searches. batched_s, single_s: wall seconds to evaluate one input on the search seeds, in
+        full batches and alone; measured on ``timed_inputs`` inputs.
+    """
+
+    allowed_s: float = Field(gt=0)
+    checks_s: float = Field(ge=0)
+    batched_s: float = Field(gt=0)
+    single_s: float = Field(gt=0)
+    timed_inputs: int = Field(ge=1)
+    searches: tuple[SearchPlan, ...]
+
+
 class StudyConfig(_Part):
     """Everything a discovery study fixes before it runs.
 
@@ -102,6 +140,7 @@ class StudyConfig(_Part):
     mode: "default", or "paper" for the paper's own estimators and tests.
     activity: "pusht" subtracts 20 x the activity violation from search scores, with floors from
         the default reset on the search seeds; None (or "none") scores the risk itself.
+    time: how an allowed time was shared out; None where budgets were given as numbers.
     """
 
     title: str
@@ -122,6 +161,7 @@ class StudyConfig(_Part):
     checks: Checks = Checks()
     seeds: dict[str, tuple[int, ...]]
     siblings: tuple[str, ...] | None = None
+    time: TimePlan | None = None
 
     @model_validator(mode="after")
     def _siblings_differ(self) -> StudyConfig:

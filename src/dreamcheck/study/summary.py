@@ -53,5 +53,7 @@ def as_dict(store: Store) -> dict[str, Any]:
         "worst": worst(store),
         "findings": findings(store),
         "random_shortlist": findings(store, group="random-shortlist"),
+        "time_plans": [r.payload for r in store.records("time-plan")],
+        "prevalence": [r.payload for r in store.records("prevalence")],
         "persistence": [r.payload for r in store.records("persistence")],
     }
