@@ -56,7 +56,6 @@ def conduct(
     protocol: Protocol | None,
     out: Path | None,
     page: Path | None,
-    command: str,
     stamps: Sequence[str],
     show: Progress,
     as_json: bool,
@@ -66,7 +65,6 @@ def conduct(
     Args:
         checkpoints: what each model was opened from. sizes: fields of ``Budget`` to change.
         protocol: of the ablation's clean success, None to leave it out.
-        command: what was typed, for the page.
     """
     from dreamcheck.diagnostics.consistency.experiments import (
         Budget,
@@ -88,7 +86,7 @@ def conduct(
     found = replace(found, stamps=tuple(stamps), protocol=held)
     places: dict[str, str] = {}
     if page is not None:
-        places["page"] = str(_write_page(found, page, command))
+        places["page"] = str(_write_page(found, page))
     if out is not None:
         from dreamcheck.reports import write_report
 
@@ -126,7 +124,30 @@ def _success(
     return clean
 
 
-def _write_page(found: Experiments, page: Path, command: str) -> Path:
+def _command(found: Experiments, page: Path) -> str:
+    """The command that writes the page, from what was run."""
+    from dreamcheck.diagnostics.consistency.experiments import EXPERIMENTS
+
+    b, result = found.budget, found.to_dict()
+    names = [c["name"] for c in result["checkpoints"] if c["name"] != found.reference]
+    ran = [n for n in EXPERIMENTS if result[n] is not None]
+    parts = [
+        "dreamcheck consistency", *names, f"--reference {found.reference}", f"--task {found.task}",
+        f"--experiments {'all' if len(ran) == len(EXPERIMENTS) else ','.join(ran)}",
+        f"--histories {b.histories}",
+    ]  # fmt: skip
+    if b.perturbation != "gaussian":
+        parts.append(f"--perturbation {b.perturbation}")
+    if found.protocol is None:
+        parts.append("--protocol none")
+    else:
+        solver = found.protocol["solver"]
+        sizes = "x".join(str(solver[k]) for k in ("num_samples", "num_elites", "iterations"))
+        parts.append(f"--episodes {found.protocol['num_eval']} --search {sizes}")
+    return " ".join([*parts, f"--page {page.name}"])
+
+
+def _write_page(found: Experiments, page: Path) -> Path:
     from dreamcheck.diagnostics.consistency.experiments_page import page as text_of
     from dreamcheck.reports.experiments_charts import experiments_figure
 
@@ -134,7 +155,9 @@ def _write_page(found: Experiments, page: Path, command: str) -> Path:
     figure = page.with_suffix(".svg")
     title = f"Consistency experiments, {found.task} (reduced)"
     figure.write_text(experiments_figure(result, title=title), encoding="utf-8")
-    page.write_text(text_of(result, command=command, figure=figure.name), encoding="utf-8")
+    page.write_text(
+        text_of(result, command=_command(found, page), figure=figure.name), encoding="utf-8"
+    )
     return page
 
 
