@@ -120,9 +120,10 @@ def test_the_section_shows_what_matters_first(tmp_path):
     ]  # fmt: skip
     at = [text.index(words) for words in order]
     assert at == sorted(at)
-    # The reference is not what was asked about, and the film is not of it.
+    # The reference stands beside what was asked about; certificates and film are not of it.
     lead = text[: text.index("of choices are certified")]
-    assert "noisy:" in lead and "plain:" not in lead and "as noisy sees it" in text
+    assert 0 < lead.index("noisy: the") < lead.index("plain, the reference: the")
+    assert "plain: 25% of choices" not in text and "as noisy sees it" in text
     assert "separation cannot change it" in text and verify_study(tmp_path / "d").ok
 
 

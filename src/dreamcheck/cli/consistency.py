@@ -145,7 +145,7 @@ def consistency(
     if search != "protocol":
         _budget(search)
     show = shared.progress(quiet=quiet)
-    simulator = _simulator(task)
+    simulator = _simulator(task, needed=data is None, show=show)
     given = shared.episodes(data, mapping)
     if given is not None and data is not None:
         logged, source = given, data.name
@@ -208,10 +208,19 @@ def consistency(
         typer.echo(f"report: {report}")
 
 
-def _simulator(task: str) -> Any:
+def _simulator(task: str, *, needed: bool, show: Any) -> Any:
+    """The task's simulator; None where there is none, or where recorded frames do without it."""
     from dreamcheck.tasks.registry import get_task, task_names
 
-    return get_task(task) if task in task_names() or ":" in task else None
+    if task not in task_names() and ":" not in task:
+        return None
+    try:
+        return get_task(task)
+    except UsageError as e:
+        if needed:
+            raise
+        show.say(f"going on without a simulator, hence without success: {e}")
+        return None
 
 
 def _fresh(simulator: Any, task: str) -> Any:
@@ -319,7 +328,7 @@ def lines(found: Examined) -> list[str]:
         f"{result['frameskip']}, {result['draws']} draws; {result['eligible']} windows have a "
         f"differently labelled neighbour, {result['skipped']} do not",
     ]
-    head = ("checkpoint", "severity", "IR", "IR rel", "SR", "score", "choice changed", "certified",
+    head = ("checkpoint", "severity", "IR", "IR rel", "SR", "score", "accepted", "choice changed", "certified",
             "success lost, points")  # fmt: skip
     rows = []
     for c in result["checkpoints"]:
@@ -349,7 +358,7 @@ def _cells(name: str, s: dict[str, Any]) -> tuple[str, ...]:
     sr = "-" if s["sr"] is None else f"{s['sr_count']}/{s['sr_eligible']}"
     return (
         name, f"{s['severity']:g}", f"{s['ir_raw']:.3f}", text(s["ir_rel"], ".3f"), sr,
-        text(s["score"], "z.2f"), changed, certified, lost,
+        text(s["score"], "z.2f"), {True: "yes", False: "no", None: "-"}[s["accepted"]], changed, certified, lost,
     )  # fmt: skip
 
 

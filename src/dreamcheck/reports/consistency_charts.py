@@ -20,7 +20,7 @@ STYLE = """<style>
 .shares .changed{background:var(--c1)}
 .shares-row{display:grid;grid-template-columns:minmax(5rem,11rem) minmax(0,1fr);gap:.25rem .7rem;align-items:center;font-size:.84rem;margin:.25rem 0}
 .shares-row span{overflow-wrap:anywhere}
-.line.over-1{stroke-dasharray:8 8}.line.over-2{stroke-dasharray:4 12}.name{fill:var(--ink);font-size:12px}
+.line.over-1{stroke-dasharray:8 8}.line.over-2{stroke-dasharray:4 12}.name{fill:var(--ink);font-size:12px;paint-order:stroke;stroke:var(--card);stroke-width:4px}
 .sw{display:inline-block;width:.8em;height:.8em;border-radius:2px;vertical-align:-.05em}
 .sw.certified{background:var(--c3)}.sw.same{background:color-mix(in srgb,var(--c3) 40%,var(--card))}.sw.changed{background:var(--c1)}
 </style>"""

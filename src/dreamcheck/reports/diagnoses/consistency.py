@@ -79,7 +79,10 @@ def _lead(reader: DiagnosisReader) -> str:
     result, text, n = reader.result, reader.text, reader.number
     k = _worst(reader)
     said = []
-    for i in _subjects(reader):
+    labelled = ""
+    asked = _subjects(reader)
+    beside = [i for i in range(len(result["checkpoints"])) if i not in asked]
+    for i in [*asked, *beside]:
         row = result["checkpoints"][i]
         shifted = row["severities"][k]
         parts = []
@@ -95,18 +98,21 @@ def _lead(reader: DiagnosisReader) -> str:
             parts.append(
                 f"success lost <b>{_loss(reader, i, k)}</b> points, from {n(f'{at}.clean.value', '{:.0%}')} "
                 f"to {n(f'{at}.perturbed.value', '{:.0%}')} of "
-                f"{n(f'{at}.num_cases')} episodes ({n(f'{at}.label')})"
+                f"{n(f'{at}.num_cases')} episodes"
             )
+            labelled = f" Success: {n(f'{at}.label')}."
         if not parts:
             parts.append("neither choices nor success were measured")
-        said.append(f"<b>{text(row['name'])}</b>: {', and '.join(parts)}.")
+        name = text(row["name"])
+        mark = f"{name}, the reference" if row["is_reference"] else f"<b>{name}</b>"
+        said.append(f"{mark}: {', and '.join(parts)}.")
     where = "the observed history" if result["on"] == "history" else "history and goal"
     lines = "".join(f"<br>{s}" for s in said)
-    missing = f" Success: {n('no_success')}." if result["no_success"] else ""
+    missing = f" Success: {n('no_success')}." if result["no_success"] else labelled
     return (
         f'<p class="lead">{text(result["perturbation"]).capitalize()} of '
         f"{n(f'severities.{k}', '{:g}')} on {where} ({text(result['severity_means'])}).{lines}"
-        f"{missing} In brackets: 95 % intervals.</p>"
+        f"<br>In brackets: 95 % intervals.{missing}</p>"
     )
 
 
@@ -199,6 +205,7 @@ def _table(reader: DiagnosisReader) -> str:
             )
             relative = n(f"{at}.ir_rel", "{:.3f}") if s["ir_rel"] is not None else ""
             score = n(f"{at}.score", "{:z.2f}") if s["score"] is not None else ""
+            taken = {True: "yes", False: "no", None: ""}[s["accepted"]]
             changed = _share(reader, i, k, "winner", CHANGED) if s["planner"] else ""
             lost = _loss(reader, i, k) if s["success"] else ""
             mark = " (reference)" if c["is_reference"] else ""
@@ -206,7 +213,7 @@ def _table(reader: DiagnosisReader) -> str:
                 f"<tr><td>{reader.text(c['name'])}{mark}</td>"
                 f'<td class="r">{n(f"severities.{k}", "{:g}")}</td><td class="r">{radius}</td>'
                 f'<td class="r">{relative}</td><td class="r">{rate}</td><td class="r">{score}</td>'
-                f'<td class="r">{changed}</td><td class="r">{lost}</td></tr>'
+                f'<td>{taken}</td><td class="r">{changed}</td><td class="r">{lost}</td></tr>'
             )
     return (
         '<div class="scroll"><table class="sortable"><caption>Radius in units of clean motion; '
@@ -214,7 +221,7 @@ def _table(reader: DiagnosisReader) -> str:
         "success lost, in points, is paired over identical episodes</caption><thead><tr><th>checkpoint</th>"
         '<th class="r">severity</th><th class="r">radius</th><th class="r">relative</th>'
         '<th class="r">separation</th><th class="r">screen score</th>'
-        '<th class="r">choice changed</th><th class="r">success lost</th></tr></thead><tbody>'
+        '<th>accepted</th><th class="r">choice changed</th><th class="r">success lost</th></tr></thead><tbody>'
         f"{''.join(rows)}</tbody></table></div>"
     )
 
