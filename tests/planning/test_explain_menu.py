@@ -149,6 +149,11 @@ def test_on_pusht_the_laws_of_a_menu_hold(tmp_path, monkeypatch):
         explain_menu(model, task, small, readout=Reads(), search_factor=3, keep=keep)
     three = explain_menu(model, task, small, readout=Reads(), search_factor=3, keep=keep)
     assert made == [0, 1, 2, 2]  # what was simulated is not simulated again
+    block = explain_menu(
+        model, task, small.replace(success="block_only"), readout=Reads(), search_factor=3,
+        keep=keep,
+    )  # fmt: skip
+    assert made == [0, 1, 2, 2] and block.protocol["success"] == "block_only"
     straight = explain_menu(model, task, small, readout=Reads(), search_factor=3)
     assert straight.to_dict() == three.to_dict()
     for name, ran in straight.trajectories.items():

@@ -100,19 +100,38 @@ def consistency(
         examine,
         record_consistency,
     )
+    from dreamcheck.diagnostics.consistency.pairwise import step_weights
     from dreamcheck.diagnostics.viscore.cells import named_all, open_cell
     from dreamcheck.doctor.guards import stamps_of
     from dreamcheck.imagination.perturbations import KINDS, Perturbation
 
     shared.set_threads(threads)
+    # Everything that options alone can get wrong, before a checkpoint is read.
     if perturbation not in KINDS:
         raise UsageError(f"--perturbation {perturbation} is not one of {', '.join(KINDS)}.")
     shifts = [
         Perturbation(perturbation, s, on)  # type: ignore[arg-type]
         for s in (severity or KINDS[perturbation].steps)
     ]
+    settings = Settings(
+        draws=draws,
+        weights=None if weights is None else _numbers(weights),
+        t_ir=t_ir,
+        t_sr=t_sr,
+        histories=histories,
+        plan_steps=min(5, horizon),
+    )
+    step_weights(settings.weights, horizon=horizon)
+    rule, unlabelled = _rule(labels or task, given=labels is not None)
+    if search != "protocol":
+        _budget(search)
     show = shared.progress(quiet=quiet)
-    simulator = _simulator(task)
+    simulator = _simulator(task, needed=data is None, show=show)
+    given = shared.episodes(data, mapping)
+    if given is not None and data is not None:
+        logged, source = given, data.name
+    else:
+        logged, source = _fresh(simulator, task), "fresh episodes of the simulator"
     cells = named_all([*([reference] if reference else []), *checkpoints])
     named_reference = cells[0][0] if reference else None
     models: dict[str, Any] = {}
@@ -123,27 +142,16 @@ def consistency(
         _of_this_task(checkpoint, name, task)
         stamps += [
             f"{name}: {s}"
-            for s in stamps_of("consistency", checkpoint, cell.model, task=simulator, allow=allow)
-        ]
+            for s in stamps_of(
+                "consistency", checkpoint, cell.model, task=simulator, allow=allow,
+                episodes=logged, episodes_from="recorded" if data is not None else "fresh",
+            )
+        ]  # fmt: skip
         models[name] = cell.model
-    given = shared.episodes(data, mapping)
-    if given is not None and data is not None:
-        logged, source = given, data.name
-    else:
-        logged, source = _fresh(simulator, task), "fresh episodes of the simulator"
     first = next(iter(models.values()))
     anchors = draw_anchors(logged, first, task=simulator, count=windows, horizon=horizon)
-    rule, unlabelled = _rule(labels or task, given=labels is not None)
     if unlabelled:
         show.say(unlabelled)
-    settings = Settings(
-        draws=draws,
-        weights=None if weights is None else _numbers(weights),
-        t_ir=t_ir,
-        t_sr=t_sr,
-        histories=histories,
-        plan_steps=min(5, horizon),
-    )
     found = examine(
         models, anchors, shifts, task=task, reference=named_reference, rule=rule,
         settings=settings, progress=show,
@@ -169,10 +177,19 @@ def consistency(
         typer.echo(f"report: {page}")
 
 
-def _simulator(task: str) -> Any:
+def _simulator(task: str, *, needed: bool, show: Any) -> Any:
+    """The task's simulator; None where there is none, or where recorded frames do without it."""
     from dreamcheck.tasks.registry import get_task, task_names
 
-    return get_task(task) if task in task_names() or ":" in task else None
+    if task not in task_names() and ":" not in task:
+        return None
+    try:
+        return get_task(task)
+    except UsageError as e:
+        if needed:
+            raise
+        show.say(f"going on without a simulator, hence without success: {e}")
+        return None
 
 
 def _fresh(simulator: Any, task: str) -> Any:
@@ -281,7 +298,7 @@ def lines(found: Examined) -> list[str]:
         f"{result['frameskip']}, {result['draws']} draws; {result['eligible']} windows have a "
         f"differently labelled neighbour, {result['skipped']} do not",
     ]
-    head = ("checkpoint", "severity", "IR", "IR rel", "SR", "score", "choice changed", "certified",
+    head = ("checkpoint", "severity", "IR", "IR rel", "SR", "score", "accepted", "choice changed", "certified",
             "success lost, points")  # fmt: skip
     rows = []
     for c in result["checkpoints"]:
@@ -298,20 +315,26 @@ def _cells(name: str, s: dict[str, Any]) -> tuple[str, ...]:
     changed = certified = lost = "-"
     if p is not None:
         n = p["num_histories"]
-        changed = f"{p['winner']['uncertified, changed'] / n:.0%}"
+        changed = (
+            f"{p['winner']['uncertified, changed'] / n:.0%} [{100 * p['changed_low']:.0f}, "
+            f"{100 * p['changed_high']:.0f}]"
+        )
         certified = f"{p['winner']['certified, unchanged'] / n:.0%}"
     if success is not None:
         lost = (
-            f"{success['loss_points']:.0f} [{success['loss_low']:.0f}, {success['loss_high']:.0f}]"
+            f"{success['loss_points']:z.0f} [{success['loss_low']:z.0f}, "
+            f"{success['loss_high']:z.0f}]"
         )
     sr = "-" if s["sr"] is None else f"{s['sr_count']}/{s['sr_eligible']}"
     return (
         name, f"{s['severity']:g}", f"{s['ir_raw']:.3f}", text(s["ir_rel"], ".3f"), sr,
-        text(s["score"], ".2f"), changed, certified, lost,
+        text(s["score"], "z.2f"), {True: "yes", False: "no", None: "-"}[s["accepted"]], changed, certified, lost,
     )  # fmt: skip
 
 
 def _notes(result: dict[str, Any]) -> list[str]:
+    from dreamcheck.reports.consistency_statistics import undefined_because
+
     out = []
     for c in result["checkpoints"]:
         if c["num_still"]:
@@ -321,8 +344,7 @@ def _notes(result: dict[str, Any]) -> list[str]:
             )
         if c["clipped"]:
             out.append(f"{c['name']} takes 8-bit frames: perturbed ones were rounded and clipped")
-        whys = {s["undefined"] for s in c["severities"] if s["undefined"]}
-        out += [f"{c['name']}: {why}" for why in sorted(whys)]
+        out += [f"{c['name']}: {why}" for why in undefined_because(result, c)]
     if result["reference"] is not None and result["sign_from_radius_alone"]:
         out.append(
             f"at t_IR = {result['t_ir']:g} the reference scores "

@@ -167,6 +167,7 @@ def validate(
         study, progress=shared.progress(quiet=quiet), device=device, threads=threads
     ) as live:
         found = validate_all(live)
+        available = [r.payload for r in live.store.records("availability")]
     if as_json:
         shared.print_json(found)
         return
@@ -176,6 +177,11 @@ def validate(
         for f in found
     ]  # fmt: skip
     shared.print_table(rows, head=("specification", "group", "verdict", "risk", "support", "input"))
+    for a in available:
+        told = ", ".join(
+            f"{g['num_complete']} of {g['num_inputs']} {g['group']}" for g in a["groups"]
+        )
+        typer.echo(f"{a['spec']}, complete on {a['num_seeds']} held-out seeds: {told}")
 
 
 def persist(

@@ -33,6 +33,7 @@ from dreamcheck.planning.control import Progress, Setup
 from dreamcheck.planning.evaluate import inputs_of, outcomes_of, realised_of, setup_of
 from dreamcheck.planning.execution import Rows, Trajectories
 from dreamcheck.planning.groups import Kept
+from dreamcheck.planning.guarding import Guard, Guarded
 from dreamcheck.planning.objectives import GoalLatent, Objective
 from dreamcheck.planning.protocol import Protocol
 from dreamcheck.planning.recorded import Recorded, fresh_seeds, policy_named
@@ -88,7 +89,7 @@ def explain_menu(
     search_factor: int = 10,
     streams: int = 1,
     cells: Sequence[Cell] = ALL_CELLS,
-    stamps: Sequence[str] = (),
+    guard: Guard | None = None,
     progress: Progress | None = None,
     keep: str | Path | None = None,
 ) -> Explanation:
@@ -128,6 +129,7 @@ def explain_menu(
     held, kept = _episodes(task, policy, protocol, columns)
     criteria = load_criteria(task.name)
     report, selection = audit(protocol, held, criteria, history=history)
+    guarded = Guarded() if guard is None else guard(model, task, held)
     rule = rule_of(protocol, criteria)
     rows = Rows.of(selection.cases, streams)
     setup = setup_of(model, task, protocol, rule, held, rows, readout=readout)
@@ -136,8 +138,11 @@ def explain_menu(
     size = small * (search_factor if any(c[2] for c in cells) else 1)
     done = None
     if keep is not None:
+        inputs = inputs_of(setup, selection, score, "exact")
+        # A menu does not depend on what counts as success: one simulation serves every rule.
+        inputs |= {"rule": None, "protocol": protocol.replace(success="native").digest}
         more = {"explain": "menu", "plans": size, "simulator": task.package_version}
-        done = Kept.at(keep, {**inputs_of(setup, selection, score, "exact"), **more})
+        done = Kept.at(keep, {**inputs, **more})
     menus = []
     for r, name in enumerate(rows.names):
         if progress is not None:
@@ -174,7 +179,16 @@ def explain_menu(
     for name, chosen in picks.items():
         controls[name], trajectories[name] = arm(name, chosen)
     realised = realised_of(
-        setup, selection, held, score, protocol.solver.build(), criteria, rule, report, "exact"
+        setup,
+        selection,
+        held,
+        score,
+        protocol.solver.build(),
+        criteria,
+        rule,
+        report,
+        "exact",
+        guarded=guarded,
     )
     return explanation_of(
         protocol,
@@ -196,7 +210,7 @@ def explain_menu(
                 "nothing is replanned",
             ),
         ),
-        stamps=stamps,
+        stamps=guarded.stamps,
         trajectories=trajectories,
         menu=small,
     )

@@ -8,10 +8,12 @@ from typing import Any
 
 from dreamcheck.evidence import Shown
 from dreamcheck.reports import charts
+from dreamcheck.reports.availability import availability
 from dreamcheck.reports.beyond import beyond
 from dreamcheck.reports.cards import confirmed_titles, failure_cards
 from dreamcheck.reports.pictures import data_uri
 from dreamcheck.reports.reading import Reader, slug, values_text
+from dreamcheck.reports.svg import series_css
 
 MOST_ROWS = 500
 """Evaluated inputs in the page's table; a larger study shows the worst ones and says so."""
@@ -57,6 +59,7 @@ def search_section(reader: Reader, search: Mapping[str, Any]) -> dict[str, Any]:
         "best_chart": charts.best_so_far(traces, unit=reader.unit),
         "methods": _methods(reader, spec, traces),
         "held_out": _held_out(reader, spec, found),
+        "availability": availability(reader, spec),
         "shrinkage": _shrinkage(reader, spec, found),
         "neighbourhood": _neighbourhood(reader, spec),
         "beyond": beyond(reader, spec, names=names),
@@ -249,9 +252,7 @@ def _methods(
     reader: Reader, spec: str, traces: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     out = []
-    for css, method in zip(
-        charts.PALETTE, dict.fromkeys(t["method"] for t in traces), strict=False
-    ):
+    for place, method in enumerate(dict.fromkeys(t["method"] for t in traces)):
         own = [t for t in traces if t["method"] == method]
         query = {"kind": "trace", "where": {"spec": spec, "method": method}}
         best = reader.numbers.number(
@@ -263,7 +264,7 @@ def _methods(
         out.append(
             {
                 "name": method,
-                "css": css,
+                "css": series_css(place),
                 "best": best,
                 "sem": sem,
                 "restarts": reader.count(

@@ -56,6 +56,8 @@ class Checks(_Part):
     """What happens after the search.
 
     top_k: shortlisted inputs, and as many random ones beside them.
+    per_restart: the most inputs that one restart hands on for validation (the paper's per-run
+        cap); all that its trace keeps where it is not given.
     references: random inputs that a finding must stand out from.
     validation_steps: seeds used for a first verdict, then for inconclusive ones, growing; the
         last is the declared cap.
@@ -73,6 +75,7 @@ class Checks(_Part):
     anchors: int = Field(default=8, ge=0)
     strips: int = Field(default=3, ge=0)
     # None, not the default itself: a protocol that was frozen before these existed stays equal.
+    per_restart: int | None = Field(default=None, ge=1)
     shell_radius: int | None = Field(default=None, ge=1)
     shell_size: int | None = Field(default=None, ge=0)
     edit_budget: int | None = Field(default=None, ge=0)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
 from dreamcheck.discovery.methods import make_method
-from dreamcheck.discovery.parameters import SearchParameters, get_parameters
+from dreamcheck.discovery.parameters import parameters_from
 from dreamcheck.discovery.search import Failure, Method, Outcome, Score
-from dreamcheck.errors import UsageError
 from dreamcheck.evidence import Evaluation, SearchTrace, entry_of
 from dreamcheck.progress import Stage
 from dreamcheck.study.config import Search
@@ -47,7 +46,10 @@ def run_search(
 ) -> SearchTrace:
     """One restart of one method, to the end of its budget or of the library."""
     library = study.library(search)
-    parameters = parameters_of(search, method)
+    parameters = parameters_from(
+        search.parameters.get(method, {}),
+        origin=f"searches.{search.specification}.parameters.{method}",
+    )
     header: dict[str, Any] = {
         "method": method,
         "params": asdict(parameters),
@@ -147,23 +149,6 @@ def evaluation_of(study: Study, search: Search, input_id: str, a: Aggregate) -> 
         failure=a.failure,
         details={"support": a.support},
     )
-
-
-def parameters_of(search: Search, method: str) -> SearchParameters:
-    """The method's parameters: a named column, with single fields replaced.
-
-    Raises:
-        UsageError: a field that no method has.
-    """
-    given = dict(search.parameters.get(method, {}))
-    base = get_parameters(given.pop("preset", "lewm-pusht"))
-    unknown = sorted(set(given) - set(asdict(base)))
-    if unknown:
-        raise UsageError(
-            f"searches.{search.specification}.parameters.{method} has no field {unknown[0]!r}; "
-            f"known: {', '.join(asdict(base))}."
-        )
-    return replace(base, **given)
 
 
 def _scored_by(study: Study) -> str:

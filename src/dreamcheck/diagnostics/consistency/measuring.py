@@ -157,6 +157,19 @@ def family_of(model: WorldModel) -> str:
     return str(getattr(model, "family", type(model).__name__))
 
 
+def refuse_other_family(family: str, reference: str, *, name: str = "the checkpoint") -> None:
+    """Refuse a pair of networks whose radii are not on one scale.
+
+    Raises:
+        UsageError: the families differ.
+    """
+    if family != reference:
+        raise UsageError(
+            f"{name} is of family {family!r} and the reference of {reference!r}: a relative radius "
+            "is defined inside one family only. Name the unaugmented checkpoint of its own family."
+        )
+
+
 def measure(
     model: WorldModel,
     anchors: Anchors,
@@ -281,11 +294,7 @@ def relative(measured: Measured, reference: Measured, perturbation: Perturbation
 
     Source: consistency.md section 5.5.
     """
-    if measured.family != reference.family:
-        raise UsageError(
-            f"the checkpoint is of family {measured.family!r} and the reference of "
-            f"{reference.family!r}: a relative radius is defined inside one family only."
-        )
+    refuse_other_family(measured.family, reference.family)
     if measured.signature != reference.signature:
         raise UsageError(
             "the checkpoint and the reference were measured on other windows, tasks or weights: "

@@ -32,11 +32,14 @@ def step_weights(weights: Any, *, horizon: int) -> np.ndarray:
         return np.full(horizon, 1 / horizon)
     w = np.asarray(weights, dtype=float)
     if w.shape != (horizon,):
-        raise UsageError(f"{w.shape} weights for {horizon} rollout steps: one per step is needed")
+        raise UsageError(f"{w.size} weights for {horizon} rollout steps: one per step is needed.")
     if not np.isfinite(w).all() or (w < 0).any():
-        raise UsageError(f"weights {w.tolist()} must be finite and not negative")
+        raise UsageError(f"weights {w.tolist()} must be finite and not negative.")
     if abs(w.sum() - 1) > WEIGHT_SUM_TOLERANCE:
-        raise UsageError(f"weights sum to {w.sum():.8g} instead of 1")
+        raise UsageError(
+            f"weights sum to {w.sum():.8g} instead of 1; divide each by their sum, or give none for "
+            f"1/{horizon} each."
+        )
     return w
 
 

@@ -32,6 +32,7 @@ from dreamcheck.planning.objectives import GoalLatent
 from dreamcheck.planning.solvers import CEM
 from dreamcheck.planning.solvers.base import Plan
 from dreamcheck.planning.space import PlannerSpace
+from dreamcheck.stats import wilson_interval
 from dreamcheck.tasks.protocol import ActionBox
 
 PLAN_STEPS = 5
@@ -325,11 +326,17 @@ def _iterations(
 
 
 def summary(found: Sequence[Choice]) -> dict[str, Any]:
-    """Counts and medians over histories, with the choices they come from."""
+    """Counts and medians over histories, with the choices they come from.
+
+    changed_low, changed_high: 95 % Wilson interval of the share of histories whose winner changed.
+    """
+    changed = wilson_interval(sum(c.winner == "uncertified, changed" for c in found), len(found))
     outcomes = ("certified, unchanged", "uncertified, unchanged", "uncertified, changed")
     lost = [c.lost_advantage for c in found if c.lost_advantage is not None]
     return {
         "num_histories": len(found),
+        "changed_low": changed.low,
+        "changed_high": changed.high,
         "winner": {o: sum(c.winner == o for c in found) for o in outcomes},
         "elites": {o: sum(c.elites == o for c in found) for o in outcomes},
         "plans_unchanged": sum(c.plan_unchanged for c in found),
