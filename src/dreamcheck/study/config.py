@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from dreamcheck.errors import UsageError
 from dreamcheck.evidence import Statistic
+from dreamcheck.evidence.protocol import check_disjoint
 from dreamcheck.stats.decision import MINIMUM_SEEDS
 
 PRESETS = "dreamcheck.study.presets"
@@ -192,6 +193,10 @@ class StudyConfig(_Part):
             raise ValueError(
                 f"seeds.reselection holds {len(fresh)} seeds; a verdict needs {MINIMUM_SEEDS}"
             )
+        try:
+            check_disjoint(self.seeds)
+        except UsageError as e:
+            raise ValueError(f"seeds: {str(e).removesuffix('.')}") from e
         names = [s.specification for s in self.searches]
         if len(set(names)) != len(names):
             raise ValueError(f"a specification is searched twice: {names}")
