@@ -140,7 +140,8 @@ class StudyConfig(_Part):
     siblings: other checkpoints of the family, measured on the same validation seeds.
     mode: "default", or "paper" for the paper's own estimators and tests.
     activity: "pusht" subtracts 20 x the activity violation from search scores, with floors from
-        the default reset on the search seeds; None (or "none") scores the risk itself.
+        the default reset on the search seeds; "dino-pusht" subtracts 2 below fixed floors; None (or
+        "none") scores the risk itself.
     time: how an allowed time was shared out; None where budgets were given as numbers.
     """
 
@@ -157,7 +158,7 @@ class StudyConfig(_Part):
     floor_samples: int = Field(default=4, ge=0)
     root_seed: int = Field(default=0, ge=0)
     mode: Literal["default", "paper"] = "default"
-    activity: Literal["none", "pusht"] | None = None
+    activity: Literal["none", "pusht", "dino-pusht"] | None = None
     searches: tuple[Search, ...] = Field(min_length=1)
     checks: Checks = Checks()
     seeds: dict[str, tuple[int, ...]]
