@@ -67,6 +67,12 @@ def test_five_tables_are_refused_a_p_value_and_told_the_number(tables):
     assert "0.0625; 6 are needed for one comparison, 7 for 2 after Holm" in inference.reason
 
 
+def test_one_comparison_needs_no_holm(tables):
+    pair = PROTOCOL.model_copy(update={"methods": ("random", "beam")})
+    reason = compare_tables(tables[:2], pair).inferences[0].reason
+    assert reason.endswith("the smallest two-sided p is 0.5; 6 are needed for one comparison")
+
+
 def test_over_tables_the_table_is_the_unit(tables, found):
     """Made differences: the method wins every table against one comparator, half against the other."""
     comparisons = []

@@ -35,6 +35,7 @@ def test_split_b_replaces_every_seed_of_the_shipped_study():
     assert study.seeds["search"] == tuple(range(16, 24))
     assert study.seeds["validation"] == tuple(range(80, 96))
     assert study.seeds["neighbourhood"] == tuple(range(96, 112))
+    assert study.activity == "pusht"
     assert search.protocol == "pusht-3510-b" and study.checks == load_study("pusht-3510").checks
     assert load_study("pusht-3510").searches[0].protocol is None
 

@@ -191,12 +191,12 @@ def _hundredths(text: str) -> tuple[int, ...]:
 def _print(found: Any) -> None:
     for t in found.tables:
         table = t.named.table
-        failed = int(table.failed.sum())
+        failed, restarts = int(table.failed.sum()), len(t.replay.restarts)
         typer.echo(
             f"{t.named.label}: {len(table.library)} inputs of "
             f"{table.library.specification.name}"
             + (f", {failed} of them failed" if failed else "")
-            + f"; {len(t.replay.restarts)} restarts, shared scout of {t.replay.scout}"
+            + f"; {restarts} restart{'s' * (restarts != 1)}, shared scout of {t.replay.scout}"
         )
         if t.from_table:
             typer.echo("thresholds: where the table's own top 5, 2 and 1 % begin")

@@ -133,8 +133,10 @@ def infer(
     if k < needed:
         reason = (
             f"{k} independent table{'s' * (k != 1)}: the smallest two-sided p is {_smallest(k)}; "
-            f"{needed} are needed for one comparison, {after_holm} for {len(others)} after Holm"
+            f"{needed} are needed for one comparison"
         )
+        if len(others) > 1:
+            reason += f", {after_holm} for {len(others)} after Holm"
     elif k < after_holm:
         reason = (
             f"{k} independent tables: after Holm over {len(others)} comparisons the smallest "

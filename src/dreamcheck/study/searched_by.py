@@ -13,8 +13,8 @@ def searched_by(config: StudyConfig, protocol: SearchProtocol) -> StudyConfig:
     """The study with the protocol's searches of its library, and the protocol's seeds.
 
     Methods, primary method, restart seeds, parameters and the largest budget come from the search
-    protocol, and so does every partition of environment seeds that it declares; model, task,
-    statistic and checks stay the study's. Searches of other libraries are dropped; a protocol for
+    protocol, and so does every partition of environment seeds and the activity rule that it
+    declares; model, task, statistic and checks stay the study's. Searches of other libraries are dropped; a protocol for
     any library keeps them all.
 
     Raises:
@@ -56,4 +56,6 @@ def searched_by(config: StudyConfig, protocol: SearchProtocol) -> StudyConfig:
         }
         for s in searches
     ]
+    if protocol.activity is not None:
+        data["activity"] = protocol.activity
     return study_from({**data, "seeds": seeds}, origin=f"search protocol {protocol.name}")
