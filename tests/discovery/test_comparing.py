@@ -102,6 +102,19 @@ def test_one_table_named_twice_is_refused(tables):
         compare_tables([a, b], PROTOCOL)
 
 
+def test_tables_that_rank_their_inputs_alike_are_said_to_be_hardly_two(tables, found):
+    assert found.inferences[0].dependence == "" and found.inferences[0].most_alike < 0.6
+    scores = tables[3].table.scores
+    near = scores.copy()
+    best, second = np.argsort(scores)[[-1, -2]]
+    near[[best, second]] = near[[second, best]]
+    twin = NamedTable("twin", ScoreTable(tables[3].table.library, near), {})
+    inference = compare_tables([*tables[:4], twin], PROTOCOL).inferences[0]
+    # Two neighbouring ranks exchanged: 1 - 6 (1 + 1) / (36 x 1295).
+    assert inference.most_alike == pytest.approx(1 - 12 / (36 * 1295))
+    assert "'t3' and 'twin' rank their inputs alike (Spearman 1.00)" in inference.dependence
+
+
 def test_thresholds_of_a_protocol_without_any_are_the_tables_own():
     library = Library.build(get_specification(NAME))
     scores = np.arange(36) + 0.127

@@ -146,6 +146,8 @@ def test_changes_are_checked_again_and_named():
     assert changed.name == "pusht-576-pooled, changed"
     assert sorted(changed.exceptional_parameters) == [30, 31]
     assert with_changes(base, {"restart": None}) is base
-    assert with_changes(base, {"methods": ["beam", "cem"]}).primary == "beam"
+    with pytest.raises(UsageError, match="'basinlens', is not among the methods beam, cem"):
+        with_changes(base, {"methods": ["beam", "cem"]})
+    assert with_changes(base, {"methods": ["beam", "cem"], "primary": "cem"}).primary == "cem"
     with pytest.raises(UsageError, match="strictly increasing"):
         with_changes(base, {"budgets": (4, 2)})

@@ -207,6 +207,8 @@ def _print(found: Any) -> None:
     for i in found.inferences:
         if len(i.tables) > 1:
             _print_inference(i)
+    for warning in dict.fromkeys(i.dependence for i in found.inferences if i.dependence):
+        typer.echo(f"note: {warning}")
     for reason in dict.fromkeys(i.reason for i in found.inferences if i.reason):
         typer.echo(f"inference over tables: {reason}")
 

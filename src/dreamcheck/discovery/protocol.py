@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from dreamcheck.discovery.methods import METHODS
+from dreamcheck.discovery.methods import method_named
 from dreamcheck.discovery.parameters import SearchParameters, parameters_from
 from dreamcheck.errors import UsageError
 from dreamcheck.evidence.protocol import check_disjoint
@@ -127,10 +127,10 @@ class SearchProtocol(_Part):
     @model_validator(mode="after")
     def _methods_exist(self) -> SearchProtocol:
         for name in self.methods:
-            if name not in METHODS:
-                raise ValueError(
-                    f"no search method is called {name!r}; known: {', '.join(METHODS)}"
-                )
+            try:
+                method_named(name)
+            except UsageError as e:
+                raise ValueError(str(e)) from e
         if len(set(self.methods)) != len(self.methods):
             raise ValueError(f"methods repeat: {', '.join(self.methods)}")
         if self.primary not in self.methods:

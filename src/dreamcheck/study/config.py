@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from dreamcheck.errors import UsageError
 from dreamcheck.evidence import Statistic
+from dreamcheck.evidence.protocol import check_disjoint
 from dreamcheck.stats.decision import MINIMUM_SEEDS
 
 PRESETS = "dreamcheck.study.presets"
@@ -31,6 +32,7 @@ class Search(_Part):
     restart_seeds: one search per seed and method.
     parameters: method -> {"preset": a named column, or single fields}.
     neighbourhoods: whether findings are tested for persistence.
+    protocol: the search protocol that methods, budget and restarts were taken from, if any.
     """
 
     specification: str
@@ -41,6 +43,7 @@ class Search(_Part):
     restart_seeds: tuple[int, ...] = Field(min_length=1)
     parameters: dict[str, dict[str, Any]] = Field(default_factory=dict)
     neighbourhoods: bool = True
+    protocol: str | None = None
 
     @model_validator(mode="after")
     def _primary_runs(self) -> Search:
@@ -190,6 +193,10 @@ class StudyConfig(_Part):
             raise ValueError(
                 f"seeds.reselection holds {len(fresh)} seeds; a verdict needs {MINIMUM_SEEDS}"
             )
+        try:
+            check_disjoint(self.seeds)
+        except UsageError as e:
+            raise ValueError(f"seeds: {str(e).removesuffix('.')}") from e
         names = [s.specification for s in self.searches]
         if len(set(names)) != len(names):
             raise ValueError(f"a specification is searched twice: {names}")
