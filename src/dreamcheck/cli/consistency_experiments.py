@@ -105,7 +105,7 @@ def _success(
     simulator: Task, protocol: Protocol, out: Path | None, stamps: Sequence[str], show: Progress
 ) -> Any:
     from dreamcheck.cli.planning import GROUPS, Rounds
-    from dreamcheck.planning import plan
+    from dreamcheck.planning.evaluate import plan
     from dreamcheck.planning.guarding import Guarded
 
     passed = Guarded(stamps=tuple(stamps))
