@@ -297,6 +297,7 @@ def _with_success(
     """The table with the success that each severity costs, where it can be evaluated."""
     from dreamcheck.cli.planning import GROUPS, Rounds
     from dreamcheck.planning import plan_perturbed
+    from dreamcheck.planning.guarding import Guarded
 
     if protocol == "none":
         return replace(found, no_success="not evaluated: --protocol none")
@@ -307,13 +308,15 @@ def _with_success(
         return replace(
             found, no_success=f"protocol {chosen.name} is for task {chosen.task}; name another"
         )
+    # This command's own guards were asked when the checkpoints were read.
+    passed = Guarded(stamps=found.stamps)
     success = {}
     for name, model in models.items():
         with Rounds(show) as rounds:
             success[name] = plan_perturbed(
                 model, simulator, chosen, shifts,
                 progress=lambda d, t, w, name=name, rounds=rounds: rounds(d, t, f"{name}, {w}"),
-                keep=None if out is None else out / GROUPS, stamps=found.stamps,
+                keep=None if out is None else out / GROUPS, guard=lambda *asked: passed,
             )  # fmt: skip
     return replace(found, success=success, protocol=chosen.model_dump())
 

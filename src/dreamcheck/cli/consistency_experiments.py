@@ -105,12 +105,15 @@ def _success(
     simulator: Task, protocol: Protocol, out: Path | None, stamps: Sequence[str], show: Progress
 ) -> Any:
     from dreamcheck.cli.planning import GROUPS, Rounds
-    from dreamcheck.planning import plan
+    from dreamcheck.planning.evaluate import plan
+    from dreamcheck.planning.guarding import Guarded
+
+    passed = Guarded(stamps=tuple(stamps))
 
     def clean(name: str, model: WorldModel) -> Mapping[str, Any]:
         with Rounds(show) as rounds:
             found = plan(
-                model, simulator, protocol, controls=(), log=False, stamps=stamps,
+                model, simulator, protocol, controls=(), log=False, guard=lambda *asked: passed,
                 keep=None if out is None else out / GROUPS,
                 progress=lambda d, t, w: rounds(d, t, f"{name}, {w}"),
             )  # fmt: skip
