@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
-from importlib import resources
-from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from dreamcheck import presets
 from dreamcheck.errors import UsageError
 from dreamcheck.evidence import Statistic
 from dreamcheck.stats.decision import MINIMUM_SEEDS
@@ -206,20 +204,12 @@ def study_from(data: Mapping[str, Any], *, origin: str = "the study") -> StudyCo
     Raises:
         UsageError: a field is missing, unknown or out of its domain.
     """
-    try:
-        return StudyConfig.model_validate(dict(data))
-    except ValidationError as e:
-        first = e.errors()[0]
-        where = ".".join(str(p) for p in first["loc"]) or "protocol"
-        raise UsageError(f"{origin}: {where}: {first['msg'].removeprefix('Value error, ')}.") from e
+    return presets.model_from(StudyConfig, data, origin=origin, whole="protocol")
 
 
 def preset_names() -> tuple[str, ...]:
     """Names of the study protocols that ship."""
-    folder = resources.files(PRESETS)
-    return tuple(
-        sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml"))
-    )
+    return presets.preset_names(PRESETS)
 
 
 def load_study(name: str, **overrides: Any) -> StudyConfig:
@@ -228,22 +218,8 @@ def load_study(name: str, **overrides: Any) -> StudyConfig:
     Raises:
         UsageError: no such name or file, or a bad field.
     """
-    if name.endswith(".toml"):
-        path = Path(name)
-        if not path.is_file():
-            raise UsageError(f"protocol file {name!r} does not exist.")
-        text = path.read_text(encoding="utf-8")
-    elif name in preset_names():
-        text = (resources.files(PRESETS) / f"{name}.toml").read_text(encoding="utf-8")
-    else:
-        raise UsageError(
-            f"no study protocol is called {name!r}. Known: {', '.join(preset_names())}. "
-            "A file of your own is given by its path, ending in .toml."
-        )
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as e:
-        raise UsageError(f"{name} is not valid TOML: {e}.") from e
+    text, _ = presets.preset_text(PRESETS, name, kind="study protocol")
+    data = presets.parse_toml(text, origin=name)
     return study_from(
         {**data, **{k: v for k, v in overrides.items() if v is not None}}, origin=name
     )
