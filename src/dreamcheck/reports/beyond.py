@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dreamcheck.reports.reading import Reader, values_text
+from dreamcheck.evidence import values_text
+from dreamcheck.reports.reading import Reader
 
 
-def beyond(reader: Reader, spec: str) -> dict[str, Any]:
-    """The parts of one search's section; a part that was not measured is empty."""
+def beyond(reader: Reader, spec: str, *, names: Sequence[str]) -> dict[str, Any]:
+    """The parts of one search's section; a part that was not measured is empty.
+
+    names: the specification's coordinates, in its order.
+    """
     return {
         "time": _time(reader, spec),
-        "reselection": _reselection(reader, spec),
-        "siblings": _siblings(reader, spec),
+        "reselection": _reselection(reader, spec, names),
+        "siblings": _siblings(reader, spec, names),
         "variance": _variance(reader, spec),
-        "basins": _basins(reader, spec),
-        "change": _change(reader, spec),
+        "basins": _basins(reader, spec, names),
+        "change": _change(reader, spec, names),
     }
+
+
+def _title(values: Mapping[str, Any], names: Sequence[str]) -> str:
+    """An input in one line, in the specification's order; records keep another."""
+    return values_text({n: values[n] for n in names})
 
 
 def _time(reader: Reader, spec: str) -> dict[str, Any] | None:
@@ -57,13 +67,13 @@ def _time(reader: Reader, spec: str) -> dict[str, Any] | None:
     }
 
 
-def _reselection(reader: Reader, spec: str) -> list[dict[str, Any]]:
+def _reselection(reader: Reader, spec: str, names: Sequence[str]) -> list[dict[str, Any]]:
     def show(r: dict[str, Any], path: str) -> Any:
         return reader.field("reselection", r["key"], path)
 
     return [
         {
-            "title": values_text(r["values"]),
+            "title": _title(r["values"], names),
             "verdict": r["verdict"],
             "search": show(r, "search_score"),
             "validation": show(r, "validation_risk"),
@@ -74,9 +84,9 @@ def _reselection(reader: Reader, spec: str) -> list[dict[str, Any]]:
     ]
 
 
-def _siblings(reader: Reader, spec: str) -> list[dict[str, Any]]:
+def _siblings(reader: Reader, spec: str, names: Sequence[str]) -> list[dict[str, Any]]:
     titles = {
-        f["input"]: values_text(f["values"])
+        f["input"]: _title(f["values"], names)
         for f in reader.payloads("finding", spec=spec, group="shortlist")
     }
     rows = reader.payloads("sibling", spec=spec, group="shortlist")
@@ -100,12 +110,14 @@ def _variance(reader: Reader, spec: str) -> dict[str, Any] | None:
     if record is None:
         return None
     shares = record.payload["shares"]
+    several = record.payload["num_checkpoints"] > 1
     return {
         "reason": record.payload["reason"],
         "shares": {
             name: reader.field("variance", spec, f"shares.{name}", "{:.0%}")
             for name, value in (shares or {}).items()
-            if value is not None
+            # One checkpoint has no share of its own: a zero there would not be a measurement.
+            if value is not None and (name != "checkpoints" or several)
         },
         "num_inputs": reader.field("variance", spec, "num_inputs", "{}"),
         "num_checkpoints": reader.field("variance", spec, "num_checkpoints", "{}"),
@@ -113,7 +125,7 @@ def _variance(reader: Reader, spec: str) -> dict[str, Any] | None:
     }
 
 
-def _change(reader: Reader, spec: str) -> dict[str, Any] | None:
+def _change(reader: Reader, spec: str, names: Sequence[str]) -> dict[str, Any] | None:
     record = reader.store.get("edit-path", spec)
     if record is None:
         return None
@@ -124,7 +136,7 @@ def _change(reader: Reader, spec: str) -> dict[str, Any] | None:
 
     def edits(step: dict[str, Any]) -> str:
         changes = [f"{e['name']} {e['before']} → {e['after']}" for e in step["edits"]]
-        return ", ".join(changes) or f"nominal: {values_text(step['values'])}"
+        return ", ".join(changes) or f"nominal: {_title(step['values'], names)}"
 
     return {
         "found": path["found"],
@@ -147,10 +159,10 @@ def _change(reader: Reader, spec: str) -> dict[str, Any] | None:
     }
 
 
-def _basins(reader: Reader, spec: str) -> list[dict[str, Any]]:
+def _basins(reader: Reader, spec: str, names: Sequence[str]) -> list[dict[str, Any]]:
     return [
         {
-            "title": values_text(b["values"]),
+            "title": _title(b["values"], names),
             "radius": reader.field("basin", b["key"], "radius", "{:.1f}")
             if b["radius"] is not None
             else None,

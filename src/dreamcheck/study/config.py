@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from dreamcheck import presets
 from dreamcheck.errors import UsageError
 from dreamcheck.evidence import Statistic
+from dreamcheck.evidence.protocol import check_disjoint
 from dreamcheck.stats.decision import MINIMUM_SEEDS
 
 PRESETS = "dreamcheck.study.presets"
@@ -29,6 +30,7 @@ class Search(_Part):
     restart_seeds: one search per seed and method.
     parameters: method -> {"preset": a named column, or single fields}.
     neighbourhoods: whether findings are tested for persistence.
+    protocol: the search protocol that methods, budget and restarts were taken from, if any.
     """
 
     specification: str
@@ -39,6 +41,7 @@ class Search(_Part):
     restart_seeds: tuple[int, ...] = Field(min_length=1)
     parameters: dict[str, dict[str, Any]] = Field(default_factory=dict)
     neighbourhoods: bool = True
+    protocol: str | None = None
 
     @model_validator(mode="after")
     def _primary_runs(self) -> Search:
@@ -137,7 +140,8 @@ class StudyConfig(_Part):
     siblings: other checkpoints of the family, measured on the same validation seeds.
     mode: "default", or "paper" for the paper's own estimators and tests.
     activity: "pusht" subtracts 20 x the activity violation from search scores, with floors from
-        the default reset on the search seeds; None (or "none") scores the risk itself.
+        the default reset on the search seeds; "dino-pusht" subtracts 2 below fixed floors; None (or
+        "none") scores the risk itself.
     time: how an allowed time was shared out; None where budgets were given as numbers.
     """
 
@@ -154,7 +158,7 @@ class StudyConfig(_Part):
     floor_samples: int = Field(default=4, ge=0)
     root_seed: int = Field(default=0, ge=0)
     mode: Literal["default", "paper"] = "default"
-    activity: Literal["none", "pusht"] | None = None
+    activity: Literal["none", "pusht", "dino-pusht"] | None = None
     searches: tuple[Search, ...] = Field(min_length=1)
     checks: Checks = Checks()
     seeds: dict[str, tuple[int, ...]]
@@ -188,6 +192,10 @@ class StudyConfig(_Part):
             raise ValueError(
                 f"seeds.reselection holds {len(fresh)} seeds; a verdict needs {MINIMUM_SEEDS}"
             )
+        try:
+            check_disjoint(self.seeds)
+        except UsageError as e:
+            raise ValueError(f"seeds: {str(e).removesuffix('.')}") from e
         names = [s.specification for s in self.searches]
         if len(set(names)) != len(names):
             raise ValueError(f"a specification is searched twice: {names}")
@@ -218,8 +226,8 @@ def load_study(name: str, **overrides: Any) -> StudyConfig:
     Raises:
         UsageError: no such name or file, or a bad field.
     """
-    text, _ = presets.preset_text(PRESETS, name, kind="study protocol")
-    data = presets.parse_toml(text, origin=name)
+    text, origin = presets.preset_text(PRESETS, name, kind="study protocol")
+    data = presets.parse_toml(text, origin=origin)
     return study_from(
         {**data, **{k: v for k, v in overrides.items() if v is not None}}, origin=name
     )
