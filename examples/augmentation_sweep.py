@@ -281,6 +281,17 @@ def write(args: argparse.Namespace) -> Path:
     return args.write / PAGE
 
 
+def differing(one: Any, other: Any, path: str = "") -> list[str]:
+    """Dotted paths at which two payloads differ."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        both = [(k, one.get(k), other.get(k)) for k in sorted({*one, *other})]
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        both = [(str(i), a, b) for i, (a, b) in enumerate(zip(one, other, strict=True))]
+    else:
+        return [] if one == other else [path]
+    return [p for k, a, b in both for p in differing(a, b, f"{path}.{k}" if path else k)]
+
+
 def perform(
     args: argparse.Namespace,
     stage: str,
@@ -312,8 +323,9 @@ def perform(
     if held is None:
         commit(args, stage, level, payload)
     else:
-        same = plain({"sigma_max": level, **payload}) == held
-        print(f"level {level:g}: {stage} gives {'the' if same else 'OTHER'} numbers", flush=True)
+        other = differing(plain({"sigma_max": level, **payload}), held)
+        said = f"OTHER numbers: {', '.join(other)}" if other else "the numbers on record"
+        print(f"level {level:g}: {stage} gives {said}", flush=True)
     # The rest of a stopped stage says nothing about the whole of it.
     if whole:
         commit_cost(args, stage, level, wall_s=wall, cpu_s=cpu, threads=args.threads)

@@ -90,8 +90,8 @@ def model_from(
 def _siblings(model: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
     """Fields beside the last name of ``path``, following it through nested models."""
     for name in path[:-1]:
-        if isinstance(name, int):
-            continue
+        if name not in model.model_fields:
+            continue  # a position in a list, or a key
         inner = model.model_fields[name].annotation
         for part in (inner, *getattr(inner, "__args__", ())):
             if isinstance(part, type) and issubclass(part, BaseModel):

@@ -10,7 +10,7 @@ from dreamcheck.cli.main import app
 from dreamcheck.discovery import Library, get_specification
 
 run = CliRunner().invoke
-SMALL = ["--specification", "iris-prefix-36", "--methods", "random,beam", "--restarts", "0-3",
+SMALL = ["--specification", "iris-prefix-36", "--methods", "random,beam", "--primary", "beam", "--restarts", "0-3",
          "--budgets", "4,6", "--workers", "1", "--quiet"]  # fmt: skip
 
 

@@ -164,7 +164,7 @@ def test_published_cells_give_the_published_reductions():
 
 
 def planner_row(**changes: object) -> RegretRow:
-    row = RegretRow("tworoom", "0:0", 0.05, False, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
+    row = RegretRow("tworoom", "plain", "0:0", 0.05, False, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
     return replace(row, **changes)
 
 
@@ -197,7 +197,7 @@ def test_regret_that_follows_acpc_is_predicted_and_a_constant_feature_helps_noth
 def test_rows_of_the_planner_experiment_come_from_the_paired_searches(rollouts):
     assert identity_changes_no_plan(rollouts, solver=SEARCH, steps=5) == 2
     found = choices(rollouts, [NOISE], solver=SEARCH, count=3)
-    rows = regret_rows(found, rollouts, task="tworoom", augmented=True)
+    rows = regret_rows(found, rollouts, task="tworoom", checkpoint="a", augmented=True)
     assert [r.regret for r in rows] == [c.regret for c in found[NOISE]]
     moved = rollouts.points(rollouts.perturbed(NOISE)) - rollouts.points(rollouts.history)
     assert rows[1].oldest_shift == pytest.approx(np.linalg.norm(moved[1, 0]))

@@ -67,6 +67,12 @@ def test_five_tables_are_refused_a_p_value_and_told_the_number(tables):
     assert "0.0625; 6 are needed for one comparison, 7 for 2 after Holm" in inference.reason
 
 
+def test_one_comparison_needs_no_holm(tables):
+    pair = PROTOCOL.model_copy(update={"methods": ("random", "beam")})
+    reason = compare_tables(tables[:2], pair).inferences[0].reason
+    assert reason.endswith("the smallest two-sided p is 0.5; 6 are needed for one comparison")
+
+
 def test_over_tables_the_table_is_the_unit(tables, found):
     """Made differences: the method wins every table against one comparator, half against the other."""
     comparisons = []
@@ -100,6 +106,19 @@ def test_one_table_named_twice_is_refused(tables):
     a, b = (table(s, interface="i", seeds=[0, 1]) for s in (20, 21))
     with pytest.raises(UsageError, match="'t20' and 't21' were measured by one interface"):
         compare_tables([a, b], PROTOCOL)
+
+
+def test_tables_that_rank_their_inputs_alike_are_said_to_be_hardly_two(tables, found):
+    assert found.inferences[0].dependence == "" and found.inferences[0].most_alike < 0.6
+    scores = tables[3].table.scores
+    near = scores.copy()
+    best, second = np.argsort(scores)[[-1, -2]]
+    near[[best, second]] = near[[second, best]]
+    twin = NamedTable("twin", ScoreTable(tables[3].table.library, near), {})
+    inference = compare_tables([*tables[:4], twin], PROTOCOL).inferences[0]
+    # Two neighbouring ranks exchanged: 1 - 6 (1 + 1) / (36 x 1295).
+    assert inference.most_alike == pytest.approx(1 - 12 / (36 * 1295))
+    assert "'t3' and 'twin' rank their inputs alike (Spearman 1.00)" in inference.dependence
 
 
 def test_thresholds_of_a_protocol_without_any_are_the_tables_own():

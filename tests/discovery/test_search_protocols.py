@@ -73,6 +73,17 @@ def test_thresholds_are_given_only_where_the_paper_gives_them():
     assert not any(p.thresholds or p.averaged for p in others)
 
 
+def test_task_activity_is_part_of_every_pusht_protocol_and_no_other():
+    rules = {n: get_protocol(n).activity for n in protocol_names()}
+    assert {n for n, r in rules.items() if r == "dino-pusht"} == {
+        "pusht-dino-512",
+        "pusht-dino-384",
+    }
+    assert {n for n, r in rules.items() if r is None} == {
+        "default", "pointmaze-480", "diamond-prefix-128", "iris-prefix-36",
+    }  # fmt: skip
+
+
 def test_pointmaze_top_shares_are_its_top_five_ten_and_tenth():
     p = get_protocol("pointmaze-480")
     size = len(Library.build(get_specification(p.specification)))
@@ -146,6 +157,8 @@ def test_changes_are_checked_again_and_named():
     assert changed.name == "pusht-576-pooled, changed"
     assert sorted(changed.exceptional_parameters) == [30, 31]
     assert with_changes(base, {"restart": None}) is base
-    assert with_changes(base, {"methods": ["beam", "cem"]}).primary == "beam"
+    with pytest.raises(UsageError, match="'basinlens', is not among the methods beam, cem"):
+        with_changes(base, {"methods": ["beam", "cem"]})
+    assert with_changes(base, {"methods": ["beam", "cem"], "primary": "cem"}).primary == "cem"
     with pytest.raises(UsageError, match="strictly increasing"):
         with_changes(base, {"budgets": (4, 2)})

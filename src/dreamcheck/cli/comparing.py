@@ -191,12 +191,12 @@ def _hundredths(text: str) -> tuple[int, ...]:
 def _print(found: Any) -> None:
     for t in found.tables:
         table = t.named.table
-        failed = int(table.failed.sum())
+        failed, restarts = int(table.failed.sum()), len(t.replay.restarts)
         typer.echo(
             f"{t.named.label}: {len(table.library)} inputs of "
             f"{table.library.specification.name}"
             + (f", {failed} of them failed" if failed else "")
-            + f"; {len(t.replay.restarts)} restarts, shared scout of {t.replay.scout}"
+            + f"; {restarts} restart{'s' * (restarts != 1)}, shared scout of {t.replay.scout}"
         )
         if t.from_table:
             typer.echo("thresholds: where the table's own top 5, 2 and 1 % begin")
@@ -207,6 +207,8 @@ def _print(found: Any) -> None:
     for i in found.inferences:
         if len(i.tables) > 1:
             _print_inference(i)
+    for warning in dict.fromkeys(i.dependence for i in found.inferences if i.dependence):
+        typer.echo(f"note: {warning}")
     for reason in dict.fromkeys(i.reason for i in found.inferences if i.reason):
         typer.echo(f"inference over tables: {reason}")
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dreamcheck.cli import consistency_experiments as _experiments
 from dreamcheck.cli import shared
 from dreamcheck.errors import UsageError
 
 if TYPE_CHECKING:
     from dreamcheck.diagnostics.consistency.examining import Examined
+    from dreamcheck.planning.protocol import Protocol
 
 FRESH = "fresh-25-50"
 
@@ -80,6 +82,18 @@ def consistency(
         Path | None,
         typer.Option("--out", help="Folder for record and report; success is resumable then."),
     ] = None,
+    experiments: Annotated[
+        str | None,
+        typer.Option(
+            "--experiments",
+            help="Instead of the table: drift, planner, geometry, collapse, sensitivity, with "
+            "commas; or all.",
+        ),
+    ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option("--page", help="Experiments: write a Markdown page, its figure beside it."),
+    ] = None,
     allow: shared.Allow = None,
     device: shared.Device = "cpu",
     threads: shared.Threads = None,
@@ -93,6 +107,8 @@ def consistency(
     Screen: dreamcheck consistency runs/aug-* --reference runs/plain --task tworoom --out runs/noise
 
     Quick: dreamcheck consistency tworoom-small --task tworoom --protocol none --histories 8
+
+    Predict: dreamcheck consistency noisy --reference plain --task tworoom --experiments all
     """
     from dreamcheck.diagnostics.consistency.anchors import draw_anchors
     from dreamcheck.diagnostics.consistency.examining import (
@@ -122,6 +138,9 @@ def consistency(
         plan_steps=min(5, horizon),
     )
     step_weights(settings.weights, horizon=horizon)
+    asked = None if experiments is None else _experiments.asked_for(experiments)
+    if page is not None and asked is None:
+        raise UsageError("--page is of the experiments; name them with --experiments, or `all`.")
     rule, unlabelled = _rule(labels or task, given=labels is not None)
     if search != "protocol":
         _budget(search)
@@ -148,6 +167,18 @@ def consistency(
             )
         ]  # fmt: skip
         models[name] = cell.model
+    if asked is not None:
+        _experiments.conduct(
+            asked, models, dict(cells), logged, source=source, task=task, simulator=simulator,
+            rule=rule, reference=named_reference, perturbation=perturbation, severities=severity,
+            sizes={
+                "horizon": horizon, "histories": histories, "windows": windows, "draws": draws,
+                "plan_steps": settings.plan_steps,
+            },
+            protocol=None if protocol == "none" else sized(protocol, episodes, search),
+            out=out, page=page, stamps=stamps, show=show, as_json=as_json,
+        )  # fmt: skip
+        return
     first = next(iter(models.values()))
     anchors = draw_anchors(logged, first, task=simulator, count=windows, horizon=horizon)
     if unlabelled:
@@ -161,20 +192,20 @@ def consistency(
         found, models, simulator, shifts,
         protocol=protocol, episodes=episodes, search=search, out=out, show=show,
     )  # fmt: skip
-    record = page = None
+    record = report = None
     if out is not None:
         from dreamcheck.reports import write_report
 
         record = record_consistency(out, found, data_name=source)
-        page = write_report(out)
+        report = write_report(out)
     if as_json:
-        places = {} if record is None else {"record": record.key, "report": str(page)}
+        places = {} if record is None else {"record": record.key, "report": str(report)}
         shared.print_json({**found.to_dict(), "stamps": stamps, **places})
         return
     for line in lines(found):
         typer.echo(line)
-    if page is not None:
-        typer.echo(f"report: {page}")
+    if report is not None:
+        typer.echo(f"report: {report}")
 
 
 def _simulator(task: str, *, needed: bool, show: Any) -> Any:
@@ -206,17 +237,10 @@ def _fresh(simulator: Any, task: str) -> Any:
 
 def _of_this_task(checkpoint: str, name: str, task: str) -> None:
     """Refuse a checkpoint whose own training record names another task."""
-    import json
+    from dreamcheck.models.registry import recorded_recipe
 
-    from dreamcheck.models.checkpoint import CONFIG_FILE
-    from dreamcheck.models.registry import checkpoint_folder
-
-    folder = checkpoint_folder(checkpoint)
-    if folder is None or not (folder / CONFIG_FILE).is_file():
-        return
-    training = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8")).get("training", {})
-    recipe = training.get("recipe")
-    held = recipe.get("data") if isinstance(recipe, dict) else None
+    recipe = recorded_recipe(checkpoint) or {}
+    held = recipe.get("data")
     trained_on = held.get("task") if isinstance(held, dict) else None
     if trained_on is not None and trained_on != task:
         raise UsageError(
@@ -251,39 +275,48 @@ def _budget(text: str) -> tuple[int, int, int]:
     return samples, elites, iterations
 
 
+def sized(protocol: str, episodes: int, search: str) -> Protocol:
+    """The protocol with so many episodes, one planner stream, and its CEM at this size."""
+    from dreamcheck.planning import load_protocol
+
+    chosen = load_protocol(protocol).replace(num_eval=episodes, streams=1)
+    if search == "protocol":
+        return chosen
+    samples, elites, iterations = _budget(search)
+    return chosen.replace(
+        solver={
+            "name": "cem", "num_samples": samples, "num_elites": elites, "iterations": iterations,
+        }
+    )  # fmt: skip
+
+
 def _with_success(
     found: Examined, models: dict[str, Any], simulator: Any, shifts: Any, *,
     protocol: str, episodes: int, search: str, out: Path | None, show: Any,
 ) -> Examined:  # fmt: skip
     """The table with the success that each severity costs, where it can be evaluated."""
     from dreamcheck.cli.planning import GROUPS, Rounds
-    from dreamcheck.planning import load_protocol, plan_perturbed
+    from dreamcheck.planning import plan_perturbed
+    from dreamcheck.planning.guarding import Guarded
 
     if protocol == "none":
         return replace(found, no_success="not evaluated: --protocol none")
     if simulator is None:
         return replace(found, no_success=f"task {found.task} has no simulator here")
-    chosen = load_protocol(protocol)
+    chosen = sized(protocol, episodes, search)
     if chosen.task != simulator.name:
         return replace(
             found, no_success=f"protocol {chosen.name} is for task {chosen.task}; name another"
         )
-    chosen = chosen.replace(num_eval=episodes, streams=1)
-    if search != "protocol":
-        samples, elites, iterations = _budget(search)
-        chosen = chosen.replace(
-            solver={
-                "name": "cem", "num_samples": samples, "num_elites": elites,
-                "iterations": iterations,
-            }
-        )  # fmt: skip
+    # This command's own guards were asked when the checkpoints were read.
+    passed = Guarded(stamps=found.stamps)
     success = {}
     for name, model in models.items():
         with Rounds(show) as rounds:
             success[name] = plan_perturbed(
                 model, simulator, chosen, shifts,
                 progress=lambda d, t, w, name=name, rounds=rounds: rounds(d, t, f"{name}, {w}"),
-                keep=None if out is None else out / GROUPS, stamps=found.stamps,
+                keep=None if out is None else out / GROUPS, guard=lambda *asked: passed,
             )  # fmt: skip
     return replace(found, success=success, protocol=chosen.model_dump())
 

@@ -28,9 +28,8 @@ def inputs(
     Example: dreamcheck inputs pusht-576 --json
     """
     from dreamcheck.discovery.graph import Graph
-    from dreamcheck.discovery.library import Library
     from dreamcheck.discovery.specification import get_specification, specification_names
-    from dreamcheck.tasks import get_task, task_names
+    from dreamcheck.discovery.tables import library_of
 
     if name is None:
         specs = [get_specification(n) for n in specification_names()]
@@ -41,12 +40,7 @@ def inputs(
             [(s.name, s.task, s.title) for s in specs], head=("name", "task", "what it holds")
         )
         return
-    spec = get_specification(name)
-    try:
-        rules = get_task(spec.task).rules() if spec.task in task_names() else None
-    except UsageError:  # its extra is not installed; the preset's own rules need no simulator
-        rules = None
-    library = Library.build(spec, task_rules=rules)
+    library = library_of(get_specification(name))
     alone = Graph(library).isolated()
     described: dict[str, Any] = library.describe() | {
         "isolated": len(alone),

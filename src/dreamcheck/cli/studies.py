@@ -64,6 +64,14 @@ def discover(
     protocol: Annotated[
         str, typer.Option("--protocol", help="A shipped protocol, or a TOML file.")
     ] = "tworoom-demo",
+    search_protocol: Annotated[
+        str | None,
+        typer.Option(
+            "--search-protocol",
+            help="Take methods, budget, restarts and seeds of the searches from this one "
+            "(`dreamcheck search-protocols`), or a TOML file.",
+        ),
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option("--model", help="Checkpoint folder, shipped name, or package.module:factory."),
@@ -114,6 +122,8 @@ def discover(
     Hard for everyone, or this checkpoint? dreamcheck discover --model new/ --sibling old/ --out s
 
     Logs and no simulator: dreamcheck discover --model my_run/ --data heldout.h5
+
+    A published ledger: dreamcheck discover --protocol pusht-3510 --search-protocol pusht-3510-b --out s
     """
     seconds = None if time is None else shared.seconds_of(time)
     if seconds is not None and (budget is not None or data is not None):
@@ -136,6 +146,7 @@ def discover(
         protocol,
         out,
         changes,
+        search_protocol=search_protocol,
         specification=specification,
         budget=budget,
         seconds=seconds,
@@ -266,6 +277,7 @@ def _run(
     out: Path,
     changes: dict[str, Any],
     *,
+    search_protocol: str | None = None,
     specification: list[str] | None = None,
     budget: int | None = None,
     seconds: float | None = None,
@@ -283,7 +295,13 @@ def _run(
     from dreamcheck.study.running import opened, run
     from dreamcheck.study.summary import as_dict
 
-    config = narrowed(load_study(protocol, **changes), specifications=specification, budget=budget)
+    config = load_study(protocol, **changes)
+    if search_protocol is not None:
+        from dreamcheck.discovery.protocol import get_protocol
+        from dreamcheck.study.searched_by import searched_by
+
+        config = searched_by(config, get_protocol(search_protocol))
+    config = narrowed(config, specifications=specification, budget=budget)
     progress = shared.progress(quiet=quiet or as_json)
     with opened(
         out,

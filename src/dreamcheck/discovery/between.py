@@ -24,10 +24,15 @@ from dreamcheck.stats import (
     needed_pairs,
     sign_flip_test,
     sign_test,
+    spearman,
 )
 from dreamcheck.streams import stream
 
 LEVEL = 0.05
+
+ALIKE = 0.9
+"""Rank correlation from which two tables of one library are said to be hardly two. A convention of
+ours: it is told and refuses nothing, since how alike checkpoints really are is also a finding."""
 
 ENDPOINTS: Mapping[str, str] = MappingProxyType(
     {
@@ -67,6 +72,8 @@ class Inference:
     needed: tables with which one comparison can reach the level; needed_after_holm: with which the
         smallest p-value of all comparisons can.
     reason: why there are no p-values, or why none can reach the level; empty otherwise.
+    most_alike: largest Spearman correlation between two tables of one library; None without such a
+        pair. dependence: a warning where it is at least ``ALIKE``; empty otherwise.
     """
 
     method: str
@@ -77,6 +84,8 @@ class Inference:
     needed: int
     needed_after_holm: int
     reason: str
+    most_alike: float | None
+    dependence: str
 
 
 def infer(
@@ -124,8 +133,10 @@ def infer(
     if k < needed:
         reason = (
             f"{k} independent table{'s' * (k != 1)}: the smallest two-sided p is {_smallest(k)}; "
-            f"{needed} are needed for one comparison, {after_holm} for {len(others)} after Holm"
+            f"{needed} are needed for one comparison"
         )
+        if len(others) > 1:
+            reason += f", {after_holm} for {len(others)} after Holm"
     elif k < after_holm:
         reason = (
             f"{k} independent tables: after Holm over {len(others)} comparisons the smallest "
@@ -133,6 +144,7 @@ def infer(
         )
     else:
         reason = ""
+    most_alike, dependence = _dependence(tables)
     signs: list[SignTest] = []
     flips: list[SignFlipTest] = []
     if k >= needed and others:
@@ -162,6 +174,8 @@ def infer(
         needed=needed,
         needed_after_holm=after_holm,
         reason=reason,
+        most_alike=most_alike,
+        dependence=dependence,
     )
 
 
@@ -187,6 +201,28 @@ def _unit(table: NamedTable, endpoint: str) -> float:
     spread = float(scores.std())
     # On a constant table every method's best is that constant and every difference is 0.
     return spread if spread > 0 else 1.0
+
+
+def _dependence(tables: Sequence[NamedTable]) -> tuple[float | None, str]:
+    """The most alike pair of tables of one library, and a warning where it is too alike."""
+    found: list[tuple[float, str, str]] = []
+    for i, a in enumerate(tables):
+        for b in tables[:i]:
+            specs = [t.table.library.specification.identity for t in (a, b)]
+            both = ~(a.table.failed | b.table.failed) if specs[0] == specs[1] else np.zeros(0, bool)
+            if both.sum() >= 3:
+                rho = spearman(a.table.scores[both], b.table.scores[both])
+                if rho.defined:
+                    found.append((rho.value, b.label, a.label))
+    if not found:
+        return None, ""
+    rho_, first, second = max(found)
+    if rho_ < ALIKE:
+        return rho_, ""
+    return rho_, (
+        f"tables {first!r} and {second!r} rank their inputs alike (Spearman {rho_:.2f}), so they "
+        "are hardly two units: tables of other checkpoints or tasks say more than other seeds"
+    )
 
 
 def _require_independent(tables: Sequence[NamedTable]) -> None:

@@ -31,6 +31,7 @@ from dreamcheck.evidence.diagnoses import record_diagnosis
 from dreamcheck.evidence.record import Record
 from dreamcheck.progress import Progress
 from dreamcheck.stats import MeanSem
+from dreamcheck.user_code import source_digest
 
 TOP_THRESHOLDS = (5, 2, 1)
 """Top shares of a table at whose first score its thresholds lie, where a protocol has none."""
@@ -193,6 +194,7 @@ def record_comparison(directory: str | Path, found: Compared, *, root_seed: int 
             "protocol": found.protocol.model_dump(mode="json"),
             "endpoint": found.endpoint,
             "root_seed": root_seed,
+            "own_methods": {m: source_digest(m) for m in found.protocol.methods if ":" in m},
             "dreamcheck": __version__,
         },
         result=found.to_dict(),
@@ -313,6 +315,9 @@ def with_changes(protocol: SearchProtocol, changes: Mapping[str, Any]) -> Search
 
     Args:
         changes: field -> value; "restart" replaces the restart seeds. None leaves a field alone.
+
+    Raises:
+        UsageError: the protocol with these changes is none, e.g. without its primary method.
     """
     from dreamcheck.discovery.protocol import protocol_from
 
@@ -329,7 +334,10 @@ def with_changes(protocol: SearchProtocol, changes: Mapping[str, Any]) -> Search
             if (left := [s for s in e["restart"] if s in kept])
         ]
     data |= given
-    if data["primary"] not in data["methods"] and "primary" not in given:
-        data["primary"] = data["methods"][0]
+    if data["primary"] not in data["methods"]:
+        raise UsageError(
+            f"the method whose advantage is tested, {data['primary']!r}, is not among the methods "
+            f"{', '.join(data['methods'])}: name one of them as primary (--primary)."
+        )
     name = f"{protocol.name}, changed"
     return protocol_from({**data, "name": name}, origin=name)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from dreamcheck.discovery.methods import METHODS
+from dreamcheck.discovery.methods import method_named
 from dreamcheck.discovery.parameters import SearchParameters, parameters_from
 from dreamcheck.errors import UsageError
 from dreamcheck.evidence.protocol import check_disjoint
@@ -104,6 +104,8 @@ class SearchProtocol(_Part):
     thresholds: integers over 100; none: the scores at which the table's own top 5, 2 and 1 % begin.
     averaged: thresholds of the threshold-averaged hit rate; none: those of the top 1 to 16 %.
     top_percents: q of the reference top sets.
+    activity: the rule by which task activity enters the scores ("pusht", "dino-pusht"); None where
+        the score is the risk. A stored table's scores hold it already; a study applies it.
     scale, unit: stored scores times ``scale`` are in ``unit``.
     exceptions: restarts with other parameters.
     """
@@ -119,6 +121,7 @@ class SearchProtocol(_Part):
     thresholds: Numbers = ()
     averaged: Numbers = ()
     top_percents: tuple[Annotated[int, Field(ge=1, le=100)], ...] = Field((5,), min_length=1)
+    activity: Literal["pusht", "dino-pusht"] | None = None
     scale: float = Field(1.0, gt=0)
     unit: str = ""
     seeds: Ledger
@@ -127,10 +130,10 @@ class SearchProtocol(_Part):
     @model_validator(mode="after")
     def _methods_exist(self) -> SearchProtocol:
         for name in self.methods:
-            if name not in METHODS:
-                raise ValueError(
-                    f"no search method is called {name!r}; known: {', '.join(METHODS)}"
-                )
+            try:
+                method_named(name)
+            except UsageError as e:
+                raise ValueError(str(e)) from e
         if len(set(self.methods)) != len(self.methods):
             raise ValueError(f"methods repeat: {', '.join(self.methods)}")
         if self.primary not in self.methods:

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from dreamcheck.digest import digest_arrays
 from dreamcheck.discovery.library import Library
-from dreamcheck.discovery.methods import METHODS, make_method
+from dreamcheck.discovery.methods import make_method, method_named
 from dreamcheck.discovery.parameters import SearchParameters
 from dreamcheck.discovery.search import Failure, Outcome, Score
 from dreamcheck.errors import EvidenceError, IncompleteError, UsageError
@@ -190,7 +190,7 @@ def replay(
 
     Args:
         table: the evaluated library.
-        methods: names in ``METHODS``.
+        methods: names in ``METHODS``, or classes as ``package.module:Class``.
         restarts: restart seeds, distinct.
         budget: queries per run.
         parameters: of the protocol.
@@ -203,8 +203,7 @@ def replay(
         EvidenceError: two methods' scouts differ (never, unless a method breaks its contract).
     """
     for name in methods:
-        if name not in METHODS:
-            raise UsageError(f"no search method is called {name!r}; known: {', '.join(METHODS)}.")
+        method_named(name)
     if not methods or len(set(methods)) != len(methods):
         raise UsageError(f"methods must be distinct and at least one; got {list(methods)}.")
     if not restarts or len(set(restarts)) != len(restarts):

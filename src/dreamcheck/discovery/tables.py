@@ -111,17 +111,21 @@ def _of_study(path: Path, specification: str | None, scale: float) -> NamedTable
     entries = [e for e in entries if e.partition == "search"]
     if not entries:
         raise UsageError(f"{path} holds no evaluations; it is no discovery study, or it is empty.")
-    specs = sorted({e.spec for e in entries})
-    name = specification or specs[0]
-    if specification is None and len(specs) > 1:
+    recorded = sorted({e.spec for e in entries})
+    if specification is None and len(recorded) > 1:
         raise UsageError(
-            f"{path} searched {', '.join(specs)}: choose one of them with --specification."
+            f"{path} searched {', '.join(recorded)}: choose one of them with --specification."
         )
-    # A specification of the user's own is given by its file, and recorded by its name.
-    spec = get_specification(name)
-    entries = [e for e in entries if e.spec in (name, spec.name)]
-    if not entries:
-        raise UsageError(f"{path} has no evaluations of {spec.name!r}; it has {', '.join(specs)}.")
+    # A specification of the user's own is recorded by its file, and has a name besides.
+    specs = {name: get_specification(name) for name in recorded}
+    wanted = specification
+    if specification is not None and specification.endswith(".toml"):
+        wanted = get_specification(specification).name
+    chosen = [n for n, s in specs.items() if specification is None or wanted in (n, s.name)]
+    if not chosen:
+        raise UsageError(f"{path} has no evaluations of {wanted!r}; it has {', '.join(recorded)}.")
+    spec = specs[chosen[0]]
+    entries = [e for e in entries if e.spec in chosen]
     ways = {(e.interface, e.seeds, e.statistic.model_dump_json()) for e in entries}
     if len(ways) > 1:
         raise InterfaceMismatch(

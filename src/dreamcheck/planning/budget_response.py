@@ -111,5 +111,6 @@ def _verdict(
     said = f"a gain of {name} {grown} is not established at this sample size ({cases} episodes, "
     said += f"p = {p:.3g})"
     if farther is not None and farther >= 0.5:
-        said += f"; {farther:.0%} of its misses end farther than they began: it goes the wrong way"
+        said += f"; {farther:.0%} of its misses end farther than they began, the sign of going the "
+        said += "wrong way"
     return said

@@ -255,14 +255,15 @@ def _budget(checkpoints: Sequence[Checkpoint]) -> tuple[tuple[BudgetResponse, ..
     first = checkpoints[0]
     budget = int(first.short.realised.protocol["budget_steps"])
     try:
-        return tuple(budget_response(c.long, budget, name=c.name) for c in checkpoints), ""
+        ordered = sorted(checkpoints, key=lambda c: -c.one_step_error)
+        return tuple(budget_response(c.long, budget, name=c.name) for c in ordered), ""
     except UsageError as e:
         return (), str(e)
 
 
 def _sentence(short: Horizon, long: Horizon, dissociated: bool) -> str:
     picks = (
-        f"Selection by one-step error picks {short.best_by_error}; the most successful checkpoint "
+        f"Selection by one-step error picks {short.best_by_error} at either horizon; most successful "
         f"is {short.best} at {short.label} and {long.best} at {long.label}"
     )
     if dissociated:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
-from importlib import resources
-from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from dreamcheck import presets
 from dreamcheck.errors import UsageError
 from dreamcheck.evidence import Statistic
 from dreamcheck.evidence.protocol import check_disjoint
@@ -32,6 +30,7 @@ class Search(_Part):
     restart_seeds: one search per seed and method.
     parameters: method -> {"preset": a named column, or single fields}.
     neighbourhoods: whether findings are tested for persistence.
+    protocol: the search protocol that methods, budget and restarts were taken from, if any.
     """
 
     specification: str
@@ -42,6 +41,7 @@ class Search(_Part):
     restart_seeds: tuple[int, ...] = Field(min_length=1)
     parameters: dict[str, dict[str, Any]] = Field(default_factory=dict)
     neighbourhoods: bool = True
+    protocol: str | None = None
 
     @model_validator(mode="after")
     def _primary_runs(self) -> Search:
@@ -140,7 +140,8 @@ class StudyConfig(_Part):
     siblings: other checkpoints of the family, measured on the same validation seeds.
     mode: "default", or "paper" for the paper's own estimators and tests.
     activity: "pusht" subtracts 20 x the activity violation from search scores, with floors from
-        the default reset on the search seeds; None (or "none") scores the risk itself.
+        the default reset on the search seeds; "dino-pusht" subtracts 2 below fixed floors; None (or
+        "none") scores the risk itself.
     time: how an allowed time was shared out; None where budgets were given as numbers.
     """
 
@@ -157,7 +158,7 @@ class StudyConfig(_Part):
     floor_samples: int = Field(default=4, ge=0)
     root_seed: int = Field(default=0, ge=0)
     mode: Literal["default", "paper"] = "default"
-    activity: Literal["none", "pusht"] | None = None
+    activity: Literal["none", "pusht", "dino-pusht"] | None = None
     searches: tuple[Search, ...] = Field(min_length=1)
     checks: Checks = Checks()
     seeds: dict[str, tuple[int, ...]]
@@ -211,20 +212,12 @@ def study_from(data: Mapping[str, Any], *, origin: str = "the study") -> StudyCo
     Raises:
         UsageError: a field is missing, unknown or out of its domain.
     """
-    try:
-        return StudyConfig.model_validate(dict(data))
-    except ValidationError as e:
-        first = e.errors()[0]
-        where = ".".join(str(p) for p in first["loc"]) or "protocol"
-        raise UsageError(f"{origin}: {where}: {first['msg'].removeprefix('Value error, ')}.") from e
+    return presets.model_from(StudyConfig, data, origin=origin, whole="protocol")
 
 
 def preset_names() -> tuple[str, ...]:
     """Names of the study protocols that ship."""
-    folder = resources.files(PRESETS)
-    return tuple(
-        sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml"))
-    )
+    return presets.preset_names(PRESETS)
 
 
 def load_study(name: str, **overrides: Any) -> StudyConfig:
@@ -233,22 +226,8 @@ def load_study(name: str, **overrides: Any) -> StudyConfig:
     Raises:
         UsageError: no such name or file, or a bad field.
     """
-    if name.endswith(".toml"):
-        path = Path(name)
-        if not path.is_file():
-            raise UsageError(f"protocol file {name!r} does not exist.")
-        text = path.read_text(encoding="utf-8")
-    elif name in preset_names():
-        text = (resources.files(PRESETS) / f"{name}.toml").read_text(encoding="utf-8")
-    else:
-        raise UsageError(
-            f"no study protocol is called {name!r}. Known: {', '.join(preset_names())}. "
-            "A file of your own is given by its path, ending in .toml."
-        )
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as e:
-        raise UsageError(f"{name} is not valid TOML: {e}.") from e
+    text, origin = presets.preset_text(PRESETS, name, kind="study protocol")
+    data = presets.parse_toml(text, origin=origin)
     return study_from(
         {**data, **{k: v for k, v in overrides.items() if v is not None}}, origin=name
     )

@@ -126,8 +126,8 @@ def evaluate(study: Study, search: Search, input_id: str) -> Outcome:
 
 def penalty_of(study: Study, a: Aggregate) -> float:
     """What an input's lack of task activity costs it; 0 where activity plays no part."""
-    floors = study.activity_floors
-    return 0.0 if floors is None or a.risk is None else floors.penalty(a.activity)
+    rule = study.activity_rule
+    return 0.0 if rule is None or a.risk is None else rule.penalty(a.activity)
 
 
 def evaluation_of(study: Study, search: Search, input_id: str, a: Aggregate) -> Evaluation:
@@ -154,5 +154,5 @@ def evaluation_of(study: Study, search: Search, input_id: str, a: Aggregate) -> 
 def _scored_by(study: Study) -> str:
     s = study.statistic
     tail = "" if s.alpha is None else f" alpha={s.alpha} {s.estimator}"
-    activity = "" if study.activity_floors is None else " minus 20 x activity violation"
+    activity = "" if study.activity_rule is None else f" {study.activity_rule.told}"
     return f"{s.name}{tail} over seeds {list(study.seeds('search'))}{activity}"

@@ -28,7 +28,7 @@ from dreamcheck.imagination.targets import (
 )
 from dreamcheck.models.protocol import Readout, WorldModel
 from dreamcheck.progress import Progress
-from dreamcheck.study.activity import ActivityFloors
+from dreamcheck.study.activity import ActivityFloors, ActivityRule, FixedFloors
 from dreamcheck.study.comparing import sibling_probe
 from dreamcheck.study.config import Search, StudyConfig
 from dreamcheck.study.measuring import CONTROL, Aggregate, Asked, Measurer
@@ -217,12 +217,16 @@ class Study:
         return {i: Aggregate.of(ms, self.statistic) for i, ms in rows.items()}
 
     @cached_property
-    def activity_floors(self) -> ActivityFloors | None:
-        """Floors from the default reset on the search seeds; None where activity plays no part.
+    def activity_rule(self) -> ActivityRule | None:
+        """What a lack of task activity costs; None where activity plays no part.
+
+        LeWM PushT's floors come from the default reset on the search seeds.
 
         Raises:
             GuardRefused: the default reset never touches the block.
         """
+        if self.config.activity == "dino-pusht":
+            return FixedFloors()
         if self.config.activity != "pusht":
             return None
         seeds = self.seeds("search")

@@ -106,14 +106,13 @@ def drift_rows(
         for m in range(draws if takes_draws(Perturbation(perturbation, severity)) else 1)
     ]
     histories = [rollouts.perturbed(p) for p in made]
-    clean = rollouts.rolled
-    perturbed = rollouts.roll(histories)
+    clean, perturbed = rollouts.roll_pairs(histories)
     future = rollouts.observed[:, 1:]
     still = rollouts.points(rollouts.history)
     control: dict[str, np.ndarray] = {}
     for how in CONTROLS:
         blocks = destroyed_blocks(rollouts.blocks, anchors.scenes, how=how)
-        first, *rest = rollouts.roll([rollouts.history, *histories], blocks)
+        first, rest = rollouts.roll_pairs(histories, blocks)
         control[how] = np.concatenate([acpc(first, other) for other in rest])
     moved = [np.linalg.norm(rollouts.points(h) - still, axis=-1) for h in histories]
     return DriftRows(
@@ -129,8 +128,8 @@ def drift_rows(
 
 def _identity_moves_nothing(rollouts: PairedRollouts, perturbation: str) -> None:
     nothing = Perturbation(perturbation, KINDS[perturbation].identity)
-    (again,) = rollouts.roll([rollouts.perturbed(nothing)])
-    if not np.array_equal(again, rollouts.rolled):
+    clean, (again,) = rollouts.roll_pairs([rollouts.perturbed(nothing)])
+    if not np.array_equal(again, clean):
         raise EvidenceError(
             f"{nothing.label} moves an imagined future although it changes no pixel: this is a bug, "
             "no number is given."

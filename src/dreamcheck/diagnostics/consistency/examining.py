@@ -283,7 +283,8 @@ def film_of(
     bank = rollouts.points(rollouts.clean).reshape(-1, rollouts.rolled.shape[-1])
     pictures = anchors.frames.flatten(0, 1)
     history = rollouts.perturbed(perturbation)
-    dreamt = {"clean": rollouts.rolled[i], "perturbed": rollouts.roll([history])[0][i]}
+    clean, (perturbed,) = rollouts.roll_pairs([history])
+    dreamt = {"clean": clean[i], "perturbed": perturbed[i]}
     steps = [k for k in FILM_STEPS if k <= anchors.horizon]
     frames = {
         "real-0": anchors.frames[i, t - 1],

@@ -105,14 +105,14 @@ def geometry_of(
         for severity in severities
         for m in range(draws if takes_draws(Perturbation(perturbation, severity)) else 1)
     ]
-    encoded, imagined = [], []
-    for p in made:
-        history = rollouts.perturbed(p)
-        encoded.append(rollouts.points(history[:, -1:])[:, 0])
-        imagined.append(rollouts.roll([history])[0][:, -1])
+    histories = [rollouts.perturbed(p) for p in made]
+    clean, imagined = rollouts.roll_pairs(histories)
+    encoded = [rollouts.points(h[:, -1:])[:, 0] for h in histories]
     return {
         "encoder": local_geometry(
             rollouts.points(rollouts.history[:, -1:])[:, 0], np.stack(encoded, axis=1)
         ),
-        "rollout": local_geometry(rollouts.rolled[:, -1], np.stack(imagined, axis=1)),
+        "rollout": local_geometry(
+            clean[:, -1], np.stack([points[:, -1] for points in imagined], axis=1)
+        ),
     }

@@ -241,13 +241,15 @@ def _shifted(
 ) -> Shifted:
     histories = [r.perturbed(m) for m in made]
     rolled: list[np.ndarray] = []
+    partners: list[np.ndarray] = []
     for first in range(0, len(histories), ROLLED_AT_ONCE):
         some = histories[first : first + ROLLED_AT_ONCE]
-        rolled += r.roll(some)
+        partner, others = r.roll_pairs(some)
+        rolled += others
+        partners += [partner] * len(some)
         if done is not None:
             done(len(some) * len(scales))
-    both = np.stack(rolled)
-    clean = np.broadcast_to(r.rolled, both.shape)
+    both, clean = np.stack(rolled), np.stack(partners)
     distances = acpc(clean, both, weights=weights)
     slack = proposition_1_slack(clean, both, future[None], weights=weights)
     tolerance = proposition_1_tolerance(clean, both, future[None], weights=weights)

@@ -28,7 +28,7 @@ HeldOut = Literal["task", "history"]
 
 @dataclass(frozen=True, slots=True)
 class RegretRow:
-    """One history of one checkpoint under one severity.
+    """One history of one checkpoint, named, under one severity.
 
     augmented: whether the checkpoint was trained under noise. acpc_1, acpc_plan, displacement: 90th
     percentile over the first pool of ACPC after one step, over the plan, and of the distance after
@@ -37,6 +37,7 @@ class RegretRow:
     """
 
     task: str
+    checkpoint: str
     history: str
     severity: float
     augmented: bool
@@ -53,6 +54,7 @@ def regret_rows(
     rollouts: PairedRollouts,
     *,
     task: str,
+    checkpoint: str,
     augmented: bool,
 ) -> tuple[RegretRow, ...]:
     """Rows of one checkpoint from what ``choices`` found."""
@@ -64,7 +66,8 @@ def regret_rows(
         shift = np.linalg.norm(seen - clean, axis=-1)
         out += [
             RegretRow(
-                task=task, history=c.scene, severity=p.severity, augmented=augmented,
+                task=task, checkpoint=checkpoint, history=c.scene, severity=p.severity,
+                augmented=augmented,
                 acpc_1=c.acpc_1, acpc_plan=c.acpc_plan, displacement=c.displacement,
                 oldest_shift=float(shift[at[c.scene]]), clean_gap=c.clean_gap, regret=c.regret,
             )

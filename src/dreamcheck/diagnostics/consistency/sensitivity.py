@@ -57,7 +57,8 @@ def radius_sensitivity(
         Perturbation(perturbation.name, perturbation.severity, perturbation.on, m)
         for m in range(draws if takes_draws(perturbation) else 1)
     ]
-    perturbed = np.stack(rollouts.roll([rollouts.perturbed(p) for p in made]))
+    clean, others = rollouts.roll_pairs([rollouts.perturbed(p) for p in made])
+    perturbed = np.stack(others)
     steps = sorted({h for h in horizons if h < total} | {total})
     cells = [(h, RADIUS_QUANTILE) for h in steps]
     cells += [(total, q) for q in quantiles if q != RADIUS_QUANTILE]
@@ -65,7 +66,7 @@ def radius_sensitivity(
         {
             "horizon": h,
             "quantile": q,
-            "ir_raw": radius_at(rollouts.rolled, perturbed, rollouts.observed, horizon=h, q=q),
+            "ir_raw": radius_at(clean, perturbed, rollouts.observed, horizon=h, q=q),
         }
         for h, q in cells
     ]

@@ -195,7 +195,7 @@ def _across(reader: DiagnosisReader) -> str:
             f"{n('across.0.needed')} independent tables are needed for one comparison at level 0.05, "
             f"{n('across.0.needed_after_holm')} for all of these after Holm.</p>"
         )
-    parts = [f"<h3>Over independent tables</h3><p>Endpoint: {n('endpoint')}.</p>"]
+    parts = [f"<h3>Over independent tables</h3><p>Endpoint: {n('endpoint')}.{_alike(reader)}</p>"]
     for i, a in enumerate(found):
         rows = []
         for k, c in enumerate(a["contests"]):
@@ -223,6 +223,15 @@ def _across(reader: DiagnosisReader) -> str:
         if a["reason"]:
             parts.append(f"<p>{n(f'across.{i}.reason')}.</p>")
     return "\n".join(parts)
+
+
+def _alike(reader: DiagnosisReader) -> str:
+    if reader.at("across.0.most_alike") is None:
+        return ""
+    rho = reader.number("across.0.most_alike", "{:.2f}")
+    said = f" The two most alike tables of one library have a rank correlation of {rho}."
+    warning = reader.at("across.0.dependence")
+    return f"{said} Note: {reader.text(warning)}." if warning else said
 
 
 def _mean(reader: DiagnosisReader, path: str, digits: str) -> str:

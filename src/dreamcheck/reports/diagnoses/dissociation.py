@@ -24,6 +24,8 @@ def body(reader: DiagnosisReader) -> str:
                 f"{n(f'{at}.high', '{:.1%}')}]</td>"
                 f"<td class='r'>{n(f'{at}.gap_to_random', '{:+.1f}')}</td>"
             )
+        audit = n(f"short.rows.{i}.audit") if reader.at(f"short.rows.{i}.audit") else ""
+        cells.append(f"<td>{audit}</td>")
         rows.append(f"<tr><td>{reader.text(name)}</td>{''.join(cells)}</tr>")
     unit = reader.text(reader.result["unit"])
     side = f"<figure>{right}<figcaption>Right of the line: farther away than random actions end, \
@@ -38,7 +40,8 @@ def body(reader: DiagnosisReader) -> str:
         "error over that of a frozen world, on the same windows for all</caption><thead><tr>"
         "<th>checkpoint</th><th class='r'>one-step error</th>"
         f"<th class='r'>{n('short.label')}</th><th class='r'>to random, {unit}</th>"
-        f"<th class='r'>{n('long.label')}</th><th class='r'>to random, {unit}</th></tr></thead>"
+        f"<th class='r'>{n('long.label')}</th><th class='r'>to random, {unit}</th>"
+        "<th>normalisation audit</th></tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table></div>"
         f"{_ranks(reader)}{_budget(reader)}{_pairs(reader)}{_confounds(reader)}"
     )
