@@ -150,6 +150,10 @@ def test_going_on_takes_the_frozen_plan_and_refuses_another_time(timed):
     _, planned, config = timed
     allowed = planned.time.allowed_s
     assert resumed(planned, config, seconds=allowed) == planned
+    # What the plan decides may differ: a protocol's own budget or search protocol plays no part.
+    (search,) = config.searches
+    other = search.model_copy(update={"budget": 99, "protocol": "pusht-576"})
+    assert resumed(planned, config.model_copy(update={"searches": (other,)}), seconds=allowed)
     with pytest.raises(UsageError, match="give the same time"):
         resumed(planned, config, seconds=2 * allowed)
     with pytest.raises(UsageError, match=r"root_seed differ"):

@@ -40,8 +40,8 @@ MOST_QUERIES = 256
 TIMED_BATCHES, TIMED_ALONE = 2, 3
 """Full batches, and inputs measured alone, that the unit cost is measured on."""
 
-DECIDED = ("methods", "primary", "budget", "restart_seeds")
-"""Fields of a search that the plan decides."""
+DECIDED = ("protocol", "methods", "primary", "budget", "restart_seeds")
+"""Fields of a search that the plan decides; it then follows no search protocol by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +237,7 @@ def _planned(search: Search, plan: SearchPlan) -> Search:
     alone = plan.choice == "exhaustive" or search.primary == "random"
     return search.model_copy(
         update={
+            "protocol": None,
             "methods": ("random",) if alone else ("random", search.primary),
             "primary": "random" if alone else search.primary,
             "budget": plan.budget,
@@ -275,7 +276,7 @@ def _undecided(config: StudyConfig) -> dict[str, Any]:
     entries = config.model_dump(mode="json", exclude={"time"}, exclude_none=True)
     for search in entries["searches"]:
         for name in DECIDED:
-            search.pop(name)
+            search.pop(name, None)
     return entries
 
 
