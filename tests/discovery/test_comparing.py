@@ -121,6 +121,16 @@ def test_tables_that_rank_their_inputs_alike_are_said_to_be_hardly_two(tables, f
     assert "'t3' and 'twin' rank their inputs alike (Spearman 1.00)" in inference.dependence
 
 
+def test_tables_of_different_libraries_meet_without_a_common_unit(tables):
+    library = Library.build(get_specification("diamond-prefix-128"))
+    scores = 1e4 * np.random.default_rng(5).random(len(library))
+    other = NamedTable("other", ScoreTable(library, scores), {})
+    inference = compare_tables([tables[0], other], PROTOCOL).inferences[0]
+    assert inference.most_alike is None
+    # Ten thousand times the scores, and still differences of a few standard deviations at most.
+    assert all(abs(d) < 5 for c in inference.contests for d in c.differences)
+
+
 def test_thresholds_of_a_protocol_without_any_are_the_tables_own():
     library = Library.build(get_specification(NAME))
     scores = np.arange(36) + 0.127
