@@ -1,5 +1,6 @@
 """Comparing methods over tables: what is claimed, what is refused, and the record it leaves."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -159,6 +160,12 @@ def test_the_record_becomes_a_section_whose_numbers_are_checked(tmp_path, found)
     best = runs["scores"][runs["queries-beam"]].max(axis=1)
     shown = record.payload["result"]["tables"][0]["budgets"][-1]["methods"][2]
     assert shown["name"] == "beam" and shown["best"]["mean"] == pytest.approx(best.mean())
+    assert shown["bests"] == best.tolist()
+    # The page's means, hit rates and sign tests are computed from those, not copied.
+    named = {
+        n["statistic"] for n in json.loads((tmp_path / "c/report.json").read_text())["numbers"]
+    }
+    assert {"search-best-mean", "search-best-sem", "search-hit-rate", "search-sign-test"} <= named
 
 
 def test_a_threshold_that_nobody_crosses_is_said_on_the_page(tmp_path, tables):
