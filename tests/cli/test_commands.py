@@ -169,6 +169,11 @@ def test_inputs_names_the_first_input_whose_every_neighbour_is_invalid(tmp_path)
     assert described["first_isolated"] == {"start_x": 28, "start_y": 68}
 
 
+def test_siblings_and_time_are_options_of_discover_and_explained():
+    told = run("discover", "--help").stdout
+    assert "--siblings" in told and "--time 20m" in told and "DURATION" in told
+
+
 def test_overlapping_seed_partitions_are_refused_before_anything_runs(tmp_path):
     preset = resources.files("dreamcheck.study.presets") / "tworoom-demo.toml"
     text = preset.read_text(encoding="utf-8")
