@@ -99,7 +99,9 @@ def gate(
 def config_of(bank: Bank, model: str) -> StudyConfig:
     """The bank's protocol with another model; its seeds play no part in a replay."""
     shared = {k: v for k, v in bank.protocol.items() if k not in ("checks", "searches")}
-    parts = {p: bank.used_seeds or (0,) for p in ("search", "validation", "neighbourhood")}
+    used = bank.used_seeds or (0,)
+    free = max(used) + 1
+    parts = {"search": used, "validation": (free,), "neighbourhood": (free + 1,)}
     return study_from(
         {
             **shared,
