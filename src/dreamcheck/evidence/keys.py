@@ -16,6 +16,15 @@ DEFAULT_RESET = "default-reset"
 """The input id of the control: ``env.reset(seed)`` without options, indexed by its seed."""
 
 
+def values_text(values: Mapping[str, Any] | None) -> str:
+    """An input's typed values in one line; None is the default reset."""
+    if values is None:
+        return "default reset"
+    return ", ".join(
+        f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items()
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Interface:
     """One prediction interface: risks are comparable inside it and nowhere else (law 7).
