@@ -5,7 +5,10 @@
 Bases: the shipped model, TwoRoom checkpoints of other widths (``--train DIR`` trains two in a few
 minutes), and a toy that one can read. Every check is run on clean subjects of several seeds and on
 the graded faults of its generator. ``--write`` keeps the result as the package's
-doctor/operating.json, which is shown beside every verdict.
+doctor/operating.json, which is shown beside every verdict, and the table in docs/doctor.md. After a
+change to one check, the rest stays as it was measured:
+
+    python benchmarks/doctor.py --only protocol_feasibility --seeds 8 --write
 """
 
 from __future__ import annotations
@@ -134,6 +137,16 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return out
 
 
+def kept(before: dict[str, Any] | None, found: dict[str, Any], made_by: str) -> dict[str, Any]:
+    """The document of all checks: those found now, the others as they were measured before."""
+    checks = {**({} if before is None else before["checks"]), **found}
+    return {
+        "made_by": made_by if before is None else before["made_by"],
+        "cases": sum(c["clean"] + c["faulty"] for c in checks.values()),
+        "checks": checks,
+    }
+
+
 def main() -> None:
     """Measure, print, and keep the result where asked."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -175,13 +188,13 @@ def main() -> None:
         from dreamcheck import doctor
 
         path = Path(doctor.__file__).parent / FILE
-        document = {
-            "made_by": "python benchmarks/doctor.py --train DIR --seeds "
-            f"{1 + max(r['seed'] for r in rows)} --write"
-            + (" (in parts: --on, --first-seed, --rows, --add)" if args.add else ""),
-            "cases": len(rows),
-            "checks": found,
-        }
+        parts = " (in parts: --on, --first-seed, --rows, --add)" if args.add else ""
+        seeds_run = 1 + max(r["seed"] for r in rows)
+        document = kept(
+            json.loads(path.read_text(encoding="utf-8")) if args.only else None,
+            found,
+            f"python benchmarks/doctor.py --train DIR --seeds {seeds_run} --write{parts}",
+        )
         path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
         page = Path(__file__).parent.parent / "docs" / "doctor.md"
         before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)

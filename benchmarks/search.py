@@ -1,4 +1,4 @@
-"""Search benchmark: the surrogate's speed against scikit-learn, scale in the library, and replay.
+"""Search benchmark: speed against scikit-learn, Optuna and BoTorch, scale in the library, replay.
 
     python benchmarks/search.py            # everything; minutes
     python benchmarks/search.py --quick    # small sizes; under a minute on an idle machine
@@ -19,6 +19,7 @@ from collections.abc import Callable
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+from peer_search import PEERS, NotInstalled
 from reference_search import ReferenceSearch
 
 from dreamcheck.discovery import (
@@ -78,6 +79,39 @@ def against_scikit_learn(*, preset: str, budget: int, restarts: int) -> None:
             f"{preset} x {budget} {name:10s} scikit-learn {plain_s / count * 1e3:6.2f} ms/query, "
             f"ours {ours_s / count * 1e3:5.2f} ms/query, ratio {plain_s / ours_s:4.1f}x, "
             f"same {same}/{restarts}",
+            flush=True,
+        )
+
+
+def against_peers(*, levels: int, budget: int, restarts: int) -> None:
+    """CPU time per query and worst score found, on one whole grid and the same first inputs."""
+    library = Library.build(cube(levels))
+    scores = landscape(library)
+    print(
+        f"\n{len(library)} inputs x {budget} queries, {restarts} restarts, highest {scores.max():.3f}"
+    )
+
+    def ours(name: str) -> Callable[[int], list[int]]:
+        return lambda seed: [library.index(i) for i in drive(name, library, scores, seed, budget)]
+
+    runs: dict[str, Callable[[int], list[int]]] = {n: ours(n) for n in ("gp-ucb", "basinlens")}
+    for name, restart in PEERS.items():
+        runs[name] = lambda seed, restart=restart: restart(library, scores, seed, budget)
+    base_s = 0.0
+    for name, run in runs.items():
+        try:
+            run(restarts)  # imports and first calls are nobody's fault
+            measured = [cpu(lambda seed=seed, run=run: run(seed)) for seed in range(restarts)]
+        except NotInstalled as e:
+            print(f"  {name}: skipped, {e}")
+            continue
+        spent = sum(s for s, _ in measured) / restarts
+        base_s = base_s or spent
+        best = np.mean([scores[asked].max() for _, asked in measured])
+        repeats = np.mean([len(asked) - len(set(asked)) for _, asked in measured])
+        print(
+            f"  {name:16s} {spent / budget * 1e3:7.1f} ms/query, {spent / base_s:6.1f}x gp-ucb's, "
+            f"best {best:.3f}, {repeats:.1f} repeated queries",
             flush=True,
         )
 
@@ -144,12 +178,16 @@ def replayed(*, restarts: int, workers: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", choices=("ratio", "scale", "replay"))
+    parser.add_argument("--only", choices=("ratio", "peers", "scale", "replay"))
     arguments = parser.parse_args()
     quick, only = arguments.quick, arguments.only
     if only in (None, "ratio"):
         preset, budget = ("pusht-3510", 32) if quick else ("pusht-12016", 64)
         against_scikit_learn(preset=preset, budget=budget, restarts=1 if quick else 4)
+    if only in (None, "peers"):
+        against_peers(
+            levels=3 if quick else 5, budget=16 if quick else 64, restarts=1 if quick else 2
+        )
     if only in (None, "scale"):
         scale(
             exponents=(3, 4) if quick else (3, 4, 5, 6),

@@ -2,12 +2,14 @@
 
 Run it:  python examples/augmentation_sweep.py runs/sweep --write docs/results
 Parts:   python examples/augmentation_sweep.py runs/sweep --stages train --levels 0 0.08
+Cost:    python examples/augmentation_sweep.py runs/sweep --time --levels 0.08
 
 Every level is `dreamcheck train --preset tworoom-small --augment gaussian --sigma-max LEVEL` cut to
 300 steps without refinement, from one initialisation and one order of clips; level 0 trains without
 augmentation. Then each is measured for consistency and plans on clean and on noisy images. Every
 part of every level is kept when it ends: stopped at any point, the same command goes on. Processes
-with different --levels may share one folder.
+with different --levels may share one folder. --time measures and plans once more and keeps what it
+took, and says whether the numbers are those on record.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +34,16 @@ from dreamcheck.diagnostics.consistency.screening import Level
 from dreamcheck.diagnostics.consistency.sweep import (
     CHECKPOINT,
     CONSISTENCY,
+    COST,
     PLANNING,
+    STAGES,
     T_IR,
     T_SR,
     Sweep,
     page,
     read_sweep,
 )
+from dreamcheck.digest import plain
 from dreamcheck.evidence import Record, Store
 from dreamcheck.evidence.diagnoses import open_store
 from dreamcheck.imagination.perturbations import Perturbation
@@ -50,7 +57,7 @@ from dreamcheck.training.recipe import Recipe, load_recipe
 from dreamcheck.training.record import policy_of, record_episodes, task_of
 
 LEVELS = tuple(round(0.01 * k, 2) for k in range(9))
-STAGES = ("train", "consistency", "plan")
+KINDS = {"train": CHECKPOINT, "consistency": CONSISTENCY, "plan": PLANNING}
 NOISE = 0.08
 SEVERITIES = (0.02, 0.05, NOISE)
 LOGGED_EPISODES, LOGGED_FIRST_SEED = 200, 3_000_000
@@ -78,22 +85,41 @@ def folder_of(args: argparse.Namespace, level: float) -> Path:
     return args.out / f"level-{level:.2f}"
 
 
-def commit(args: argparse.Namespace, kind: str, level: float, payload: dict[str, Any]) -> None:
+def commit(args: argparse.Namespace, stage: str, level: float, payload: dict[str, Any]) -> None:
     """One stage of one level, as a record."""
     with open_store(args.out) as store:
-        store.commit([Record.make(kind, f"level-{level:.2f}", {"sigma_max": level, **payload})])
+        key = f"level-{level:.2f}"
+        store.commit([Record.make(KINDS[stage], key, {"sigma_max": level, **payload})])
 
 
-def done(args: argparse.Namespace, kind: str, level: float) -> bool:
-    """Whether a stage of a level is recorded."""
+def commit_cost(
+    args: argparse.Namespace, stage: str, level: float, *, wall_s: float, cpu_s: float, threads: int
+) -> None:
+    """What a stage took, beside what earlier runs of it took."""
+    took = {"stage": stage, "wall_s": wall_s, "cpu_s": cpu_s, "threads": threads}
+    with open_store(args.out) as store:
+        key = f"level-{level:.2f}/{stage}/"
+        nth = sum(r.key.startswith(key) for r in store.records(COST))
+        store.commit([Record.make(COST, f"{key}{nth}", {"sigma_max": level, **took})])
+
+
+def kept(args: argparse.Namespace, stage: str, level: float) -> dict[str, Any] | None:
+    """The payload of a stage of a level, where it is recorded."""
     if not (args.out / "evidence.sqlite").exists():
-        return False
+        return None
     with Store.read(args.out) as store:
-        return store.get(kind, f"level-{level:.2f}") is not None
+        found = store.get(KINDS[stage], f"level-{level:.2f}")
+        return None if found is None else found.payload
 
 
-def train(args: argparse.Namespace, level: float) -> None:
-    """The level's checkpoint and its record."""
+def timed(args: argparse.Namespace, level: float) -> bool:
+    """Whether it is recorded what training a level took."""
+    with Store.read(args.out) as store:
+        return any(r.key.startswith(f"level-{level:.2f}/train/") for r in store.records(COST))
+
+
+def train(args: argparse.Namespace, level: float) -> dict[str, Any]:
+    """The level's checkpoint and what its record says."""
     folder, recipe = folder_of(args, level), recipe_of(args, level)
     if not (folder / "card.json").is_file():
         prepared = data_of(recipe.model_copy(update={"augment": None}))
@@ -102,22 +128,19 @@ def train(args: argparse.Namespace, level: float) -> None:
         training.run(progress=LineProgress())
         finish(recipe, prepared, training, folder, progress=LineProgress())
     card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
-    commit(
-        args, CHECKPOINT, level,
-        {
-            "identity": card["model_identity"],
-            "recipe_digest": card["recipe_digest"],
-            "data_digest": card["data"]["digest"],
-            "parameters": card["parameters"],
-            "image_size": card["data"]["image_size"],
-            "steps": card["training"]["steps"],
-            "batch": card["training"]["batch"],
-            "augment": card["training"]["augment"],
-            "one_step_ratio": card["one_step"]["ratio"],
-            "probe_r2": card["probes"]["headline_r2"],
-            "mode_gap": card["mode_gap"]["after"],
-        },
-    )  # fmt: skip
+    return {
+        "identity": card["model_identity"],
+        "recipe_digest": card["recipe_digest"],
+        "data_digest": card["data"]["digest"],
+        "parameters": card["parameters"],
+        "image_size": card["data"]["image_size"],
+        "steps": card["training"]["steps"],
+        "batch": card["training"]["batch"],
+        "augment": card["training"]["augment"],
+        "one_step_ratio": card["one_step"]["ratio"],
+        "probe_r2": card["probes"]["headline_r2"],
+        "mode_gap": card["mode_gap"]["after"],
+    }
 
 
 @functools.cache
@@ -141,31 +164,28 @@ def logged(recipe: Recipe) -> ArrayEpisodes:
     )
 
 
-def consistency(args: argparse.Namespace, level: float) -> None:
+def consistency(args: argparse.Namespace, level: float) -> dict[str, Any]:
     """Radius and separation under every severity of noise."""
     model = load_model(folder_of(args, level))
     anchors = draw_anchors(logged(recipe_of(args, 0.0)), model)
     pairing = anchors.pairing(label_rule("tworoom"))
     found = measure(model, anchors, [Perturbation("gaussian", s) for s in SEVERITIES], pairing)
     rows = found.to_dict()
-    commit(
-        args, CONSISTENCY, level,
-        {
-            "identity": model.identity,
-            "anchors": anchors.digest,
-            "num_anchors": len(anchors),
-            "history": anchors.history,
-            "horizon": anchors.horizon,
-            "draws": NUM_DRAWS,
-            "num_pairs": pairing.eligible,
-            "median_different": rows["median_different"],
-            "spread": rows["spread"],
-            "num_still": rows["num_still"],
-            "scales": rows["scales"],
-            "different": rows["different"],
-            "severities": rows["severities"],
-        },
-    )  # fmt: skip
+    return {
+        "identity": model.identity,
+        "anchors": anchors.digest,
+        "num_anchors": len(anchors),
+        "history": anchors.history,
+        "horizon": anchors.horizon,
+        "draws": NUM_DRAWS,
+        "num_pairs": pairing.eligible,
+        "median_different": rows["median_different"],
+        "spread": rows["spread"],
+        "num_still": rows["num_still"],
+        "scales": rows["scales"],
+        "different": rows["different"],
+        "severities": rows["severities"],
+    }
 
 
 def protocol_of(args: argparse.Namespace) -> Protocol:
@@ -177,7 +197,7 @@ def protocol_of(args: argparse.Namespace) -> Protocol:
     )
 
 
-def plan(args: argparse.Namespace, level: float) -> None:
+def plan(args: argparse.Namespace, level: float) -> dict[str, Any]:
     """Success on clean and on noisy images, the same episodes and planner noise; goals clean."""
     model, protocol = load_model(folder_of(args, level)), protocol_of(args)
     reporter = LineProgress()
@@ -195,23 +215,20 @@ def plan(args: argparse.Namespace, level: float) -> None:
         protocol,
         [Perturbation("gaussian", NOISE)],
         controls=("random",) if level == 0 else (),
-        keep=folder_of(args, level) / "episodes",
+        keep=args.episodes_in or folder_of(args, level) / "episodes",
         progress=tell,
     )
     random = found.clean.controls.get("random")
     success = None if random is None else random.success
-    commit(
-        args, PLANNING, level,
-        {
-            **found.to_dict(),
-            "identity": model.identity,
-            "label": found.clean.label,
-            "protocol_digest": protocol.digest,
-            "num_samples": protocol.solver.num_samples,
-            "iterations": protocol.solver.iterations,
-            "random": None if success is None else success.to_dict(),
-        },
-    )  # fmt: skip
+    return {
+        **found.to_dict(),
+        "identity": model.identity,
+        "label": found.clean.label,
+        "protocol_digest": protocol.digest,
+        "num_samples": protocol.solver.num_samples,
+        "iterations": protocol.solver.iterations,
+        "random": None if success is None else success.to_dict(),
+    }
 
 
 def read(out: Path) -> Sweep:
@@ -264,6 +281,57 @@ def write(args: argparse.Namespace) -> Path:
     return args.write / PAGE
 
 
+def differing(one: Any, other: Any, path: str = "") -> list[str]:
+    """Dotted paths at which two payloads differ."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        both = [(k, one.get(k), other.get(k)) for k in sorted({*one, *other})]
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        both = [(str(i), a, b) for i, (a, b) in enumerate(zip(one, other, strict=True))]
+    else:
+        return [] if one == other else [path]
+    return [p for k, a, b in both for p in differing(a, b, f"{path}.{k}" if path else k)]
+
+
+def perform(
+    args: argparse.Namespace,
+    stage: str,
+    level: float,
+    run: Callable[[argparse.Namespace, float], dict[str, Any]],
+    held: dict[str, Any] | None,
+) -> None:
+    """One stage of one level: its record, and what it took."""
+    if stage == "train":
+        # A training may have been stopped and gone on: its card adds the parts up.
+        if held is None:
+            commit(args, stage, level, run(args, level))
+        if not timed(args, level):
+            card = json.loads((folder_of(args, level) / "card.json").read_text(encoding="utf-8"))
+            took = {k: card["training"][k] for k in ("wall_s", "cpu_s", "threads")}
+            commit_cost(args, stage, level, **took)
+        return
+    print(f"level {level:g}: {stage}", flush=True)
+    whole = True
+    with tempfile.TemporaryDirectory() as elsewhere:
+        if held is not None:
+            args.episodes_in = Path(elsewhere)
+        elif stage == "plan":
+            whole = not any((folder_of(args, level) / "episodes").glob("*/*"))
+        wall, cpu = time.monotonic(), time.process_time()
+        payload = run(args, level)
+        wall, cpu = time.monotonic() - wall, time.process_time() - cpu
+        args.episodes_in = None
+    if held is None:
+        commit(args, stage, level, payload)
+    else:
+        other = differing(plain({"sigma_max": level, **payload}), held)
+        said = f"OTHER numbers: {', '.join(other)}" if other else "the numbers on record"
+        print(f"level {level:g}: {stage} gives {said}", flush=True)
+    # The rest of a stopped stage says nothing about the whole of it.
+    if whole:
+        commit_cost(args, stage, level, wall_s=wall, cpu_s=cpu, threads=args.threads)
+    print(f"level {level:g}: {stage} took {wall:.0f} s, {cpu:.0f} s of CPU", flush=True)
+
+
 def main() -> None:
     """Run what is missing, then write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -276,20 +344,19 @@ def main() -> None:
     parser.add_argument("--write", type=Path, help="folder for the page and the figure")
     parser.add_argument("--paper", type=Path, help="folder of the paper's released tables")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument(
+        "--time", action="store_true", help="run again what is recorded, to see what it takes"
+    )
     args = parser.parse_args()
+    args.episodes_in = None
     args.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(args.threads)
-    steps = {"train": (train, CHECKPOINT), "consistency": (consistency, CONSISTENCY),
-             "plan": (plan, PLANNING)}  # fmt: skip
+    steps = {"train": train, "consistency": consistency, "plan": plan}
     for level in args.levels:
         for stage in args.stages:
-            run, kind = steps[stage]
-            if done(args, kind, level):
-                continue
-            print(f"level {level:g}: {stage}", flush=True)
-            began = time.monotonic()
-            run(args, level)
-            print(f"level {level:g}: {stage} took {time.monotonic() - began:.0f} s", flush=True)
+            held = kept(args, stage, level)
+            if stage == "train" or held is None or args.time:
+                perform(args, stage, level, steps[stage], held)
     if args.write is not None:
         print(f"page: {write(args)}")
 

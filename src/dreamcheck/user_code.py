@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
+from pathlib import Path
 from types import ModuleType
+
+from dreamcheck.digest import digest_file
 
 
 def import_named(module: str) -> ModuleType:
@@ -22,3 +26,13 @@ def import_named(module: str) -> ModuleType:
     if here not in sys.path and "" not in sys.path:
         sys.path.append(here)
     return importlib.import_module(module)
+
+
+def source_digest(reference: str) -> str | None:
+    """SHA-256 of the source file behind "package.module:name"; None where there is no file."""
+    module = import_named(reference.partition(":")[0])
+    try:
+        path = inspect.getsourcefile(module)
+    except TypeError:
+        return None
+    return digest_file(Path(path)) if path and Path(path).is_file() else None

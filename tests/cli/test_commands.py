@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from importlib import resources
 
 import numpy as np
 import pytest
@@ -148,3 +149,37 @@ def test_a_model_of_the_folder_one_stands_in_is_found_by_the_installed_command(t
     # It was imported and called, and 3 is no model.
     assert done.returncode == 2 and "mine:make" in done.stderr, done.stderr
     assert "No module named" not in done.stderr
+
+
+APART = (
+    'name = "apart"\ntask = "tworoom"\ntitle = "no neighbours"\nsource = "this test"\n'
+    '[[coordinates]]\nname = "start_x"\nkind = "grid"\nvalues = [28, 68]\nunit = "px"\n'
+    '[[coordinates]]\nname = "start_y"\nkind = "grid"\nvalues = [28, 68]\nunit = "px"\n'
+    '[[rules]]\nrule = "min_distance"\na = ["start_x"]\nb = ["start_y"]\nmin = 30\n'
+)
+
+
+def test_inputs_names_the_first_input_whose_every_neighbour_is_invalid(tmp_path):
+    spec = tmp_path / "apart.toml"
+    spec.write_text(APART, encoding="utf-8")
+    said = run("inputs", spec).stdout
+    assert "2 of them have no valid neighbour" in said and "start_x=28, start_y=68" in said
+    described = json.loads(run("inputs", spec, "--json").stdout)
+    assert described["isolated"] == 2
+    assert described["first_isolated"] == {"start_x": 28, "start_y": 68}
+
+
+def test_siblings_and_time_are_options_of_discover_and_explained():
+    told = run("discover", "--help").stdout
+    assert "--siblings" in told and "--time 20m" in told and "DURATION" in told
+
+
+def test_overlapping_seed_partitions_are_refused_before_anything_runs(tmp_path):
+    preset = resources.files("dreamcheck.study.presets") / "tworoom-demo.toml"
+    text = preset.read_text(encoding="utf-8")
+    assert "validation = [16, 17" in text
+    mine = tmp_path / "mine.toml"
+    mine.write_text(text.replace("validation = [16, 17", "validation = [16, 7"), encoding="utf-8")
+    told = ends(2, "discover", "--protocol", mine, "--out", tmp_path / "s")
+    assert "seed 7 is in partitions 'search' and 'validation'" in told and "mine.toml" in told
+    assert not (tmp_path / "s").exists()

@@ -144,7 +144,8 @@ def test_an_unknown_field_of_a_protocol_file_is_named(tmp_path):
     text = run("protocols", "fresh-25-50").stdout
     (tmp_path / "p.toml").write_text("bugdet_steps = 50\n" + text)
     words = [str(tmp_path / "p.toml") if w == "fresh-25-50" else w for w in PLAN]
-    assert "unknown field 'bugdet_steps'" in fails(2, *words, "--out", tmp_path / "o")
+    message = fails(2, *words, "--out", tmp_path / "o")
+    assert "p.toml: unknown field 'bugdet_steps'; did you mean 'budget_steps'?" in message
     assert "unknown field 'colision'" in fails(2, *PLAN, "--set", "colision=swept")
     assert not (tmp_path / "o").exists()
 
@@ -152,7 +153,8 @@ def test_an_unknown_field_of_a_protocol_file_is_named(tmp_path):
 def test_a_dataset_without_terminated_flags_is_named(tmp_path, data):
     words = ["--set", "start_rule=frame0", "--set", "episode_filter=policy_solved"]
     message = fails(2, *PLAN, *words, *data(walks()), "--out", tmp_path / "o")
-    assert "terminated" in message and "episode_filter" in message
+    assert "episode_filter = 'policy_solved' reads the `terminated` flag" in message
+    assert "or use episode_filter = 'none'" in message
     assert not (tmp_path / "o").exists()
 
 
@@ -165,6 +167,24 @@ def test_the_guard_sees_the_episodes_and_a_budget_inside_the_first_plan_is_refus
     assert len(stamps) == 1 and "protocol_feasibility failed and was allowed" in stamps[0]
 
 
+def test_the_random_control_runs_whatever_is_asked_for_and_it_is_said():
+    few = ["--set", "budget_steps=25", "--json"]
+    done = run(*PLAN, *few, "--controls", "zero")
+    assert set(json.loads(done.stdout)["controls"]) == {"random", "zero"}
+    assert "random control runs as well" in done.stderr
+    assert "'zeros' is not one of" in fails(2, *PLAN, *few, "--controls", "zeros")
+
+
+def test_a_plan_carries_the_domain_guard_and_the_normalisation_audit(planned):
+    _, result = planned
+    read = result["realised"]
+    # A model without a torch module has no normalisation to audit; its reading says so.
+    assert read["norm_audit"]["verdict"] == "skipped"
+    assert "module" in read["norm_audit"]["evidence"][0]
+    assert read["domain_guard"] is not None and read["iterations"] == [2, 2]
+    assert "Normalisation audit: skipped" in (planned[0] / "report.html").read_text()
+
+
 def test_a_protocol_shown_is_the_protocol_loaded(tmp_path):
     (tmp_path / "mine.toml").write_text(run("protocols", "lewm-repo").stdout)
     mine = json.loads(run("protocols", tmp_path / "mine.toml", "--json").stdout)
@@ -175,6 +195,15 @@ def test_a_protocol_shown_is_the_protocol_loaded(tmp_path):
 
 def test_the_audit_loads_no_model():
     assert "eligible" in run(*instead_of_the_toy("nowhere"), "--audit").stdout
+
+
+def test_too_few_training_runs_are_refused_with_the_number_and_the_other_unit(planned, tmp_path):
+    out, _ = planned
+    words = [w if w != "two_toys:right" else "two_toys:slow" for w in PLAN]
+    assert run(*words, "--out", tmp_path / "slow").exit_code == 0
+    said = fails(3, "compare-plans", "--a", out, "--b", tmp_path / "slow", "--unit", "recipe")
+    assert "A has 1 training run(s) and B 1" in said and "at least 4 runs of each" in said
+    assert "--unit checkpoint" in said
 
 
 def test_plans_are_compared_and_a_claim_about_recipes_is_refused_with_the_number(planned):

@@ -144,8 +144,11 @@ def test_bad_options_are_one_clear_message(data, more, message):
 
 
 def test_two_checkpoints_of_one_name_are_refused(data):
-    words = ["score", "tworoom-small", "tworoom-small", "--task", "tworoom", "--probe", data]
-    assert "would both be called" in invoke(*words, code=ExitCode.USAGE)
+    words = ["--task", "tworoom", "--probe", data]
+    twice = ["tworoom-small", "tworoom-small"]
+    assert "is given twice" in invoke("score", *twice, *words, code=ExitCode.USAGE)
+    alike = ["a=tworoom-small", "a=pusht-small"]
+    assert "would both be called 'a'" in invoke("score", *alike, *words, code=ExitCode.USAGE)
 
 
 def small_data(folder, *, steps=100, episodes=4, nan=False, columns=("agent_x", "agent_y")):

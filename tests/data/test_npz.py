@@ -50,6 +50,21 @@ def test_a_folder_is_read_one_episode_at_a_time(tmp_path, monkeypatch):
     check_episodes(back)
 
 
+def test_further_arrays_of_a_folder_are_read_like_those_of_one_file(tmp_path):
+    written = episodes(pixels=False)
+    back = read_npz(write_npz(tmp_path / "folder", written))
+    assert list(back.extra) == ["reward"] and not back.has_pixels
+    np.testing.assert_array_equal(back.extra["reward"], written.extra["reward"])
+    again = read_npz(write_npz(tmp_path / "again.npz", back))
+    assert again.digest == written.digest
+    write_npz(tmp_path / "odd", written)
+    np.savez(
+        tmp_path / "odd" / "episode_000001.npz", action=written.actions(1), state=np.zeros((7, 2))
+    )
+    with pytest.raises(UsageError, match="episode_000001.npz has no array 'reward'"):
+        read_npz(tmp_path / "odd").extra["reward"]
+
+
 def test_data_without_pixels_are_written_without(tmp_path):
     back = read_npz(write_npz(tmp_path / "f", episodes(pixels=False)))
     check_episodes(back, pixels=False)

@@ -22,6 +22,7 @@ from dreamcheck.diagnostics.consistency import (
     motion_scale,
     pair_anchors,
     proposition_1_slack,
+    proposition_1_tolerance,
     relative_radius,
     separation,
     step_weights,
@@ -55,6 +56,25 @@ def test_proposition_one_holds_for_every_pair_and_is_tight_on_a_ray():
     u = RNG.normal(size=(8, 4))
     assert proposition_1_slack(2 * u, 5 * u, np.zeros_like(u)) == pytest.approx(0, abs=1e-12)
     assert error_drift(2 * u, 5 * u, np.zeros_like(u)) > 0
+
+
+def test_the_slack_is_excused_only_what_float64_cannot_resolve():
+    # H = 2, D = 3, equal weights. Errors to Y = 0 are the sizes: (1 + 3) x 1e3 in all.
+    one = np.full((2, 3), 1e3 / np.sqrt(3))
+    zero = np.zeros_like(one)
+    assert proposition_1_tolerance(one, 3 * one, zero) == 1e-5  # float32's 1e-4 is no excuse
+    # 2 x 3 epsilons of 4e12.
+    huge = 1e9 * one
+    assert proposition_1_tolerance(huge, 3 * huge, zero) == pytest.approx(6 * 2.0**-52 * 4e12)
+    rng = stream(5, "slack")
+    for size in (1.0, 1e6, 1e12, 1e18):
+        x, y, future = size * rng.normal(size=(3, 200, 8, 192))
+        slack = proposition_1_slack(x, y, future)
+        assert (slack >= -proposition_1_tolerance(x, y, future)).all()
+        # On a ray the slack is 0 but for rounding, which passes 1e-5 here.
+        ray = proposition_1_slack(x, 1.7 * x, np.zeros_like(x))
+        tolerance = proposition_1_tolerance(x, 1.7 * x, np.zeros_like(x))
+        assert (ray >= -tolerance).all() and (tolerance <= 1e-5 + 2e-11 * size).all()
 
 
 def test_the_final_displacement_obeys_its_bound_where_there_is_one():

@@ -169,6 +169,14 @@ def test_weights_that_do_not_sum_to_one_are_refused(anchors, pairing):
         measure(lewm(), anchors, NOISE, pairing, weights=[0.5, 0.5, 0.5, 0.0, 0.0])
 
 
+def test_one_checkpoint_under_two_names_is_refused(anchors):
+    with pytest.raises(UsageError, match="plain and again are one checkpoint"):
+        examine(
+            {"plain": lewm(0), "again": lewm(0)}, anchors, NOISE, task="tworoom",
+            reference="plain", rule=None,
+        )  # fmt: skip
+
+
 def test_a_table_scores_the_reference_by_the_derived_fact(anchors):
     found = examine(
         {"plain": lewm(0), "other": lewm(1)}, anchors, NOISE, task="tworoom", reference="plain",
@@ -182,8 +190,9 @@ def test_a_table_scores_the_reference_by_the_derived_fact(anchors):
     assert base["severities"][0]["ir_rel"] is None and found["film"]["steps"] == [1, 2, 4]
 
 
-def test_four_label_rules_ship_and_read_their_states():
-    assert set(label_rule_names()) == {"tworoom", "pusht", "reacher", "cube"}
+def test_label_rules_ship_and_read_their_states():
+    assert set(label_rule_names()) == {"tworoom", "pusht", "pusht-pose", "reacher", "cube"}
+    assert [len(label_rule(n).bits) for n in ("tworoom", "pusht", "pusht-pose")] == [1, 3, 3]
     rule = label_rule("cube")
     assert len(rule.state) == 28
     y = np.zeros((4, 28))

@@ -10,6 +10,7 @@ from dreamcheck.diagnostics.consistency.screening import Level
 from dreamcheck.diagnostics.consistency.sweep import (
     CHECKPOINT,
     CONSISTENCY,
+    COST,
     PLANNING,
     claims,
     page,
@@ -58,6 +59,27 @@ def records(rows=ROWS, loss_low=20.0):
             "loss_points": 100 * (clean - noisy) / 80, "loss_high": 60.0,
         }))  # fmt: skip
     return out
+
+
+def test_the_whole_cost_is_scaled_from_the_levels_that_were_timed():
+    def took(sigma, stage, cpu_s):
+        row = {"sigma_max": sigma, "stage": stage, "wall_s": 1.0, "cpu_s": cpu_s, "threads": 1}
+        return (COST, row)
+
+    some = [took(s, "train", 300.0) for s in (0.0, 0.01, 0.02, 0.04)]
+    some += [took(0.04, "consistency", 9.0), took(0.04, "consistency", 12.0)]  # the last counts
+
+    def text(*more):
+        return page(read_sweep([*records(), *some, *more]), command="c", figure="f")
+
+    assert "What it cost" not in text()  # planning was not timed at all
+    made = text(took(0.02, "plan", 120.0), took(0.04, "plan", 240.0))
+    # Of 4 levels: 4 x 5 min, 4 x 0.2 min, 4 x the mean of 2 and 4 min.
+    assert "| train | 4 of 4 | 5.00 | 20.0 |" in made
+    assert "| consistency | 1 of 4 | 0.20 | 0.8 |" in made
+    assert "| plan | 2 of 4 | 2.00 to 4.00 | 12.0 |" in made
+    assert "4 levels take 33 CPU minutes on 1 thread(s), within the 90" in made
+    assert "**more than** the 90" in text(took(0.04, "plan", 1800.0))
 
 
 def by_statement(sweep):

@@ -50,7 +50,7 @@ def test_methods_of_a_replay_share_their_scout(played):
 
 
 def test_summaries_are_those_of_the_unrounded_runs(table, played):
-    comparison = compare(played, thresholds=(150, 160), method="interaction", top_percent=5)
+    comparison = compare(played, thresholds=(150, 160), method="interaction", top_percents=(5,))
     for summary in comparison.methods:
         best = table.scores[played.runs[summary.name].queries].max(axis=1)
         assert summary.best.mean == pytest.approx(best.mean())

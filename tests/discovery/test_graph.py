@@ -94,3 +94,19 @@ def test_a_million_inputs_need_no_matrix():
     graph = Graph(library)
     assert len(graph.replacements(555_555)) == 54
     assert len(graph.within(555_555, 2)) == 1 + 12 + 72
+
+
+def test_an_input_whose_every_neighbour_is_invalid_is_isolated():
+    # |a - b| >= 2 on {0, 1, 2} x {0, 1, 2} leaves (0, 2) and (2, 0); every step from them breaks it.
+    rule = [{"rule": "min_distance", "a": ["a"], "b": ["b"], "min": 2}]
+    coordinates = [{"name": n, "kind": "grid", "values": [0, 1, 2]} for n in ("a", "b")]
+    data = {"name": "t", "task": "t", "title": "t", "source": "t", "coordinates": coordinates}
+    apart = Graph(Library.build(specification_from({**data, "rules": rule})))
+    assert len(apart.library) == 2 and apart.isolated().tolist() == [0, 1]
+    assert Graph(Library.build(specification_from(data))).isolated().tolist() == []
+
+
+def test_isolated_is_what_adjacent_says_of_every_input():
+    graph = Graph(Library.build(get_specification("pusht-dino-384")))
+    slow = [i for i in range(len(graph.library)) if not len(graph.adjacent(i))]
+    assert graph.isolated().tolist() == slow

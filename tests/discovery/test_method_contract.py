@@ -13,7 +13,7 @@ from dreamcheck.discovery.contract import (
     toy_score,
 )
 from dreamcheck.discovery.methods import GPUCB, Random
-from dreamcheck.discovery.search import Proposal
+from dreamcheck.discovery.search import Proposal, Ranked
 from dreamcheck.errors import UsageError
 
 
@@ -31,17 +31,70 @@ class Repeats(Random):
 class FirstInLine(Random):
     """Breaks ties by position instead of by its seed."""
 
-    def _propose(self):
-        return Proposal(index=int(np.flatnonzero(self._unseen)[0]))
+    def _next(self, observed):
+        return Proposal(index=int(np.flatnonzero(observed.unseen)[0]))
 
 
 class Remembers(Random):
     """Keeps state outside the record."""
 
-    def _propose(self):
+    def _next(self, observed):
         self.calls = getattr(self, "calls", 0) + 1
-        unseen = np.flatnonzero(self._unseen)
+        unseen = np.flatnonzero(observed.unseen)
         return Proposal(index=int(unseen[(7 * self.calls + self.seed) % len(unseen)]))
+
+
+class Dice(Random):
+    """Draws from a generator that is not the restart's."""
+
+    def _next(self, observed):
+        return Proposal(index=int(np.random.default_rng().choice(np.flatnonzero(observed.unseen))))
+
+
+class Hurries(GPUCB):
+    """Looks at what is left of its budget."""
+
+    def _next(self, observed):
+        if self.budget - observed.step <= 4:
+            return Proposal(index=int(np.flatnonzero(observed.unseen)[self.seed % 3]))
+        return super()._next(observed)
+
+
+class NoScout(Random):
+    """Begins with an order of its own, and marks no scout."""
+
+    def _propose(self):
+        unseen = np.flatnonzero(self._unseen)
+        return Proposal(index=int(self._rng("own", len(self._trace)).choice(unseen)))
+
+
+class CountsPositions(Random):
+    """Chooses by the order in which labels were declared."""
+
+    def __init__(self, library, **more):
+        super().__init__(library, **more)
+        labels = [c for c in library.coordinates if c.name == "weather"]
+        self.favourite = labels[0].values[0] if labels else None
+
+    def _next(self, observed):
+        unseen = np.flatnonzero(observed.unseen)
+        rows = [i for i in unseen if self.favourite in self.library.values(i).values()]
+        return Proposal(index=int(self._rng("own", observed.step).choice(rows or unseen)))
+
+
+class RanksFailures(Random):
+    def top_k(self, k):
+        failed = [i for i, o in self.outcomes.items() if isinstance(o, Failure)]
+        return (*super().top_k(k), *(Ranked(id=i, score=0.0, active=True) for i in failed))[:k]
+
+
+class AsksPending(Random):
+    """Forgets what it asked until it is told."""
+
+    def ask(self, n=1):
+        if n > 1 and self.pending == () and self.spent < self.budget:
+            return [self.library.id(self._propose().index) for _ in range(n)]
+        return super().ask(n)
 
 
 class NotANumber(GPUCB):
@@ -59,8 +112,14 @@ class OwnScout(Random):
     ("broken", "promise"),
     [
         (Repeats, "twice"),
-        (FirstInLine, "two seeds asked alike"),
+        (FirstInLine, "broken by position"),
         (Remembers, "astray"),
+        (Dice, "the same seed asked differently"),
+        (Hurries, "does not begin as one of budget 9"),
+        (NoScout, "marked as scout"),
+        (CountsPositions, "reordering the labels"),
+        (RanksFailures, "a failure was ranked"),
+        (AsksPending, "different ones came"),
         (NotANumber, "not finite"),
         (OwnScout, "scout"),
     ],
@@ -118,3 +177,30 @@ def test_every_method_of_a_seed_begins_with_the_same_scout():
 def test_an_unknown_method_lists_the_known_ones():
     with pytest.raises(UsageError, match="basinlens"):
         make_method("bassinlens", toy_library(), seed=0, budget=3)
+
+
+def test_the_suite_is_published_for_methods_of_ones_own(monkeypatch, tmp_path):
+    from dreamcheck.testing import METHOD_CHECKS
+    from dreamcheck.testing import check_method as published
+
+    assert METHOD_CHECKS == CHECKS and len({c.__name__ for c in CHECKS}) == len(CHECKS)
+    (tmp_path / "my_search.py").write_text(
+        "import numpy as np\n"
+        "from dreamcheck.discovery import Method\n"
+        "from dreamcheck.discovery.search import Proposal\n\n\n"
+        "class Farthest(Method):\n"
+        "    name = 'farthest'\n\n"
+        "    def _next(self, observed):\n"
+        "        unseen = np.flatnonzero(observed.unseen)\n"
+        "        gaps = self.library.psi[unseen][:, None] - self.library.psi[observed.indices]\n"
+        "        nearest = (gaps ** 2).sum(axis=2).min(axis=1)\n"
+        "        at, tied = self._argmax(unseen, nearest, step=observed.step)\n"
+        "        return Proposal(int(unseen[at]), float(nearest[at]), 'all', tied=tied)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    name = "my_search:Farthest"
+    published(lambda library, *, seed, budget: make_method(name, library, seed=seed, budget=budget))
+    with pytest.raises(UsageError, match="cannot be imported"):
+        make_method("my_search:Nearest", toy_library(), seed=0, budget=1)
+    with pytest.raises(UsageError, match="is no search method"):
+        make_method("my_search:Proposal", toy_library(), seed=0, budget=1)

@@ -10,10 +10,12 @@ import torch
 
 from dreamcheck.data.episodes import ArrayEpisodes
 from dreamcheck.discovery.logged import Coordinate, WindowRisks, coordinates_of
-from dreamcheck.discovery.slices import discover_slices, find_slices
+from dreamcheck.discovery.slice_record import record_slices
+from dreamcheck.discovery.slices import Condition, discover_slices, find_slices
 from dreamcheck.errors import UsageError
 from dreamcheck.models.conventions import Conventions
 from dreamcheck.models.protocol import LatentSpec
+from dreamcheck.reports import verify_study, write_report
 from dreamcheck.tasks.protocol import Column
 
 
@@ -248,3 +250,40 @@ def test_episodes_too_short_for_a_window_are_counted():
     assert "3 of 43 episodes: shorter than a window (3 frames: 1 observed and 2 forecast" in str(
         report.skipped
     )
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [(-np.inf, 2.5, "x < 2.5 px"), (7.0, np.inf, "x >= 7 px"), (2.5, 7.0, "x in [2.5, 7) px")],
+)
+def test_a_bin_is_said_as_people_write_it_and_holds_what_it_says(low, high, said):
+    condition = Condition("x", "px", low, high, last=bool(np.isinf(high) and high > 0))
+    assert str(condition) == said
+    # 1 lies in the first bin, 2.5 and 5 in the second, 7 and 9 in the last.
+    holds = condition.holds(np.array([1.0, 2.5, 5.0, 7.0, 9.0])).tolist()
+    assert holds == [low <= v < high for v in (1.0, 2.5, 5.0, 7.0, 9.0)]
+
+
+def test_slices_are_a_record_and_a_section_whose_numbers_verify(tmp_path):
+    data = logs(more={"note": np.array([f"run {i % 40}" for i in range(480)])})
+    report = discover_slices(Walker(), data, horizon=2, windows=400, order=1, min_episodes=4)
+    names = {"model_name": "walker", "data_name": "logs.h5"}
+    kept = record_slices(tmp_path / "d", report, model=Walker(), episodes=data, **names)
+    again = record_slices(tmp_path / "d", report, model=Walker(), episodes=data, **names)
+    assert kept.key == again.key and kept.payload["subject"]["data_digest"] == data.digest
+    page = write_report(tmp_path / "d").read_text(encoding="utf-8")
+    assert "Where logged windows are imagined worst" in page and "floor = 2" in page
+    assert "more than 12 different texts" in page and "logs.h5" in page
+    assert verify_study(tmp_path / "d").ok
+    confirmed = sum(s.confirmed for s in report.slices)
+    assert kept.payload["result"]["confirmed"] == confirmed > 0
+
+
+def test_no_confirmed_slice_is_said_not_to_prove_that_there_are_none(tmp_path):
+    report = find_slices(risks(episodes=24, per=20), keep=4)
+    assert not any(s.confirmed for s in report.slices)
+    record_slices(
+        tmp_path / "d", report, model=Walker(), model_name="w", episodes=logs(), data_name="l"
+    )
+    page = write_report(tmp_path / "d").read_text(encoding="utf-8")
+    assert "no proof that there are none" in page

@@ -5,7 +5,7 @@ import pytest
 from dreamcheck.doctor.bases import toy_base
 from dreamcheck.doctor.callback import DoctorCallback
 from dreamcheck.doctor.contract import Verdict
-from dreamcheck.doctor.guards import GUARDS, guards_of, require
+from dreamcheck.doctor.guards import GUARDS, guarded, guards_of, require
 from dreamcheck.doctor.registry import all_checks, all_generators
 from dreamcheck.errors import ExitCode, GuardRefused, UsageError
 
@@ -51,3 +51,32 @@ def test_a_callback_examines_within_its_budget_and_leaves_training_mode_as_it_wa
     assert found is not None and doctor.worst in (Verdict.FINE, Verdict.WARN)
     assert "training_mode" not in [f.check for f in found.findings]
     assert subject.model.module.training
+
+
+def test_a_planned_evaluation_reads_the_normalisation_of_a_shipped_checkpoint_on_drawn_frames():
+    from dreamcheck.models.registry import load_model
+    from dreamcheck.planning.protocol import load_protocol
+    from dreamcheck.planning.recorded import FreshPolicy, fresh_episodes
+    from dreamcheck.tasks.tworoom import TwoRoom
+
+    task = TwoRoom()
+    held = fresh_episodes(task, FreshPolicy(num_episodes=20, length=60), seed=1)
+    model = load_model("tworoom-small")
+    found = guarded(
+        "plan", "tworoom-small", model, task=task, episodes=held.episodes,
+        protocol=load_protocol("fresh-25-50").replace(num_eval=5),
+    )  # fmt: skip
+    assert found.stamps == () and found.domain_guard["verdict"] == "fine"
+    assert found.norm_audit["verdict"] == "fine"
+    assert found.norm_audit["measured"]["gap"]["value"] < 1.5
+    # Statistics that lag behind: a hundredth of the variance in every layer.
+    for module in model.module.modules():
+        if hasattr(module, "running_var") and module.running_var is not None:
+            module.running_var.mul_(0.01)
+    stale = guarded(
+        "plan", "tworoom-small", model, task=task, episodes=held.episodes,
+        protocol=load_protocol("fresh-25-50").replace(num_eval=5),
+        allow=["collapse", "domain_guard", "batch_mates"],
+    )  # fmt: skip
+    assert stale.norm_audit["verdict"] == "wrong"
+    assert stale.norm_audit["measured"]["gap"]["value"] > 100

@@ -1,13 +1,16 @@
 """No check whose false-alarm rate is unknown, and docs that say what was measured."""
 
 import json
+import runpy
 from importlib import resources
 from pathlib import Path
 
 from dreamcheck.doctor.operating import BEGIN, END, FILE, operating, operating_text, table
 from dreamcheck.doctor.registry import all_checks
 
-DOCS = Path(__file__).parents[2] / "docs" / "doctor.md"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs" / "doctor.md"
+BENCHMARK = ROOT / "benchmarks" / "doctor.py"
 
 
 def test_every_check_has_operating_characteristics():
@@ -30,3 +33,13 @@ def test_the_table_in_the_docs_is_the_one_that_ships():
 def test_a_check_that_was_never_measured_says_so():
     assert operating("colour") is None
     assert "not measured" in operating_text("colour")
+
+
+def test_measuring_one_check_again_leaves_the_others_as_they_were():
+    kept = runpy.run_path(str(BENCHMARK))["kept"]
+    before = {"made_by": "all", "cases": 30, "checks": {
+        "a": {"clean": 8, "faulty": 2}, "b": {"clean": 16, "faulty": 4}}}  # fmt: skip
+    after = kept(before, {"b": {"clean": 20, "faulty": 5}}, "only b")
+    assert after["checks"]["a"] == before["checks"]["a"] and after["checks"]["b"]["clean"] == 20
+    assert after["cases"] == 8 + 2 + 20 + 5 and after["made_by"] == "all"
+    assert kept(None, {"b": {"clean": 20, "faulty": 5}}, "new")["made_by"] == "new"

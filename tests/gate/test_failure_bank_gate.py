@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import pytest
+from typer.testing import CliRunner
 
 import small_study
 from dreamcheck.errors import (
@@ -138,13 +139,41 @@ def replayable(*entries, **measured):
         ({"task_version": "0"}, InterfaceMismatch, "task version '0'"),
         ({"forecast": 6}, InterfaceMismatch, "forecast 6"),
         ({"unit": "cm"}, InterfaceMismatch, "risk unit 'cm'"),
-        ({"policy_digest": "x"}, InterfaceMismatch, "policy 'x'"),
+        (
+            {"policy_digest": "x"},
+            InterfaceMismatch,
+            "policy 'goal-seeking x', the old .* [0-9a-f]{12}'",
+        ),
         ({"columns": ("agent_x",)}, InterfaceMismatch, "readout columns"),
     ],
 )
 def test_a_bank_made_elsewhere_is_refused_before_anything_is_measured(measured, error, what):
     with pytest.raises(error, match=what):
         gate(replayable(entry("a"), **measured), new="tworoom-small", old="tworoom-small")
+
+
+def test_a_refused_gate_writes_nothing_and_a_bank_is_written_whole_or_not_at_all(
+    tmp_path, monkeypatch
+):
+    from dreamcheck.cli.main import app
+
+    bank = replayable(entry("a"), task_version="0")
+    save_bank(bank, tmp_path / "bank")
+    options = ["--model", "tworoom-small", "--baseline", "tworoom-small", "--quiet"]
+    asked = ["gate", str(tmp_path / "bank"), *options, "--out", str(tmp_path / "out")]
+    found = CliRunner().invoke(app, [*asked, "--junit", str(tmp_path / "gate.xml")])
+    assert isinstance(found.exception, InterfaceMismatch)
+    assert found.exception.exit_code == 4
+    assert "It was made with dreamcheck 0.1.0, this is" in str(found.exception)
+    assert [p.name for p in tmp_path.iterdir()] == ["bank"]
+
+    def full(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("dreamcheck.gate.bank.os.replace", full)
+    with pytest.raises(OSError, match="no space left"):
+        save_bank(bank, tmp_path / "second")
+    assert not (tmp_path / "second" / "bank.json").exists()
 
 
 def test_another_appearance_is_called_by_its_name():

@@ -72,6 +72,17 @@ def test_the_floor_says_why_it_is_missing():
     assert probe(floor_samples=0).rows([OPEN], [0])[0].floor_reason == "switched off"
 
 
+def test_one_probe_gives_every_reading_but_disagreement():
+    class One(IdentityReadout):
+        def disagreement(self, latents):
+            raise Abstention("one probe")
+
+    both = probe().rows([OPEN], [0])[0]
+    row = probe(readout=One(), target=StateTarget(One())).rows([OPEN], [0])[0]
+    assert row.disagreement is None and both.disagreement == 0.0
+    assert (row.loss, row.true_steps) == (both.loss, both.true_steps)
+
+
 def test_a_row_is_the_same_alone_and_among_others():
     inputs = [OPEN, INTO_WALL, OPEN]
     assert probe().rows(inputs, [0, 1, 2])[1] == probe().rows([INTO_WALL], [1])[0]

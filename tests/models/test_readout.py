@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from dreamcheck.errors import CheckpointError, InterfaceMismatch, UsageError
+from dreamcheck.errors import Abstention, CheckpointError, InterfaceMismatch, UsageError
 from dreamcheck.models.readout import (
     CrossFitted,
     column_errors,
@@ -145,6 +145,11 @@ def test_two_crossfitted_probes_report_where_they_disagree(tmp_path):
     assert both.disagreement(10 * z).mean() > 5 * both.disagreement(z).mean()
     with pytest.raises(InterfaceMismatch, match="not fitted on one model"):
         CrossFitted(a, probe(name="b", model_identity="n" * 64))
+
+
+def test_one_probe_alone_has_nothing_to_disagree_with_and_says_what_has():
+    with pytest.raises(Abstention, match=r"'a' is one probe.*CrossFitted\(a, b\)"):
+        probe().disagreement(curved(3)[0])
 
 
 def test_the_support_reference_comes_back_with_its_own_distances(tmp_path):

@@ -2,39 +2,46 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from test_planning_dissociation import published
 
 from dreamcheck.planning.dissociation_page import dissociation_page
 from dreamcheck.planning.protocol import load_protocol
-from dreamcheck.planning.two_horizons import Dissociation, Horizon
+from dreamcheck.planning.two_horizons import dissociation
 
 
-def horizon(label: str, success: tuple[float, float]) -> Horizon:
-    rows = tuple(
-        SimpleNamespace(
-            name=name, one_step_error=error, success=s, low=s - 0.1, high=s + 0.1,
-            mean_final_distance=40.0, gap_to_random=-3.25, overshoot=name == "late",
-        )
-        for name, error, s in zip(("early", "late"), (0.8, 0.2), success, strict=True)
-    )  # fmt: skip
-    return Horizon(
-        label=label, rows=rows, monotone=success[1] > success[0], rank_correlation=None,
-        num_checkpoints=2, best_by_error="late", best="late", pairs=({"verdict": "not established"},),
-    )  # fmt: skip
-
-
-def test_every_row_pair_confound_and_the_sentence_are_on_the_page():
-    result = Dissociation(
-        short=horizon("short", (0.2, 0.5)), long=horizon("long", (0.5, 0.2)), dissociated=True,
-        confounds=("history: early 1, late 3",), sentence="What it licenses.", unit="px",
-    )  # fmt: skip
-    protocol = load_protocol("fresh-25-50")
-    page = dissociation_page(
+def page_of(protocol):
+    result = dissociation(published())
+    text = dissociation_page(
         result, [protocol], figure="d.svg", command="dreamcheck dissociation x"
     )
-    assert "**What it licenses.**" in page and "](d.svg)" in page
-    assert page.count("| early | 0.800 | 20% [10%, 30%] | 40.0 | -3.2 | no |") == 1
-    assert page.count("| late | 0.200 | 50% [40%, 60%] | 40.0 | -3.2 | yes |") == 1
+    return result, text
+
+
+def test_the_sentence_every_row_pair_and_confound_are_on_the_page():
+    result, page = page_of(load_protocol("fresh-25-50"))
+    assert f"**{result.sentence}**" in page and "](d.svg)" in page
+    # 2 of 10 won: Wilson [0.0567, 0.5098]; two end at 10 and eight at 60, random all at 50.
+    row = "| corrected | 0.116 | 20% [6%, 51%] | 50.0 | +0.0 |  | not asked |"
+    assert page.count(row) == 1
     assert "rises as the error falls: yes" in page and "rises as the error falls: no" in page
-    assert page.count("- not established.") == 2 and "- history: early 1, late 3" in page
-    assert protocol.digest[:12] in page and "correlation of error and success: not defined" in page
+    assert "correlation of error and success: -1.00 over 3 checkpoints" in page
+    # Nested wins of 6 and 9 of ten: three cases on one side, p = 2 / 8, times three pairs.
+    assert "| early / corrected | -30% [-58%, -2%] | 0 / 3 | 0.25 (exact McNemar) | 0.75 |" in page
+    assert "- context: early 1, authors 3, corrected 3" in page
+
+
+def test_the_budget_response_is_a_table_with_its_verdicts():
+    result, page = page_of(load_protocol("fresh-25-50"))
+    assert "The goals of offset 100, from 50 to 100 steps." in page
+    # No case differs, so the interval is Newcombe's: Wilson of 1/10 is [0.0179, 0.4042], phi with its
+    # continuity correction (1 x 9 - 5) / 9, so sqrt(0.0821^2 + 0.3042^2 - 2 phi 0.0821 x 0.3042) =
+    # 0.278; a longer budget loses nothing, so it begins at 0.
+    assert "| authors | 10% | 10% | +0% [+0%, +28%] | 1 | 100% |" in page
+    assert all(f"- {b.verdict}." in page for b in result.budget)
+
+
+def test_the_solver_is_told_with_its_own_settings_whatever_it_is():
+    base = load_protocol("fresh-25-50")
+    _, page = page_of(base.replace(solver={"name": "gradient", "num_starts": 7}))
+    assert "gradient (num_starts 7" in page and base.digest[:12] not in page
+    assert "num_samples 300" in page_of(base)[1] and base.digest[:12] in page_of(base)[1]

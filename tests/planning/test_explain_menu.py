@@ -10,7 +10,8 @@ from dreamcheck.planning import explain_menu, load_protocol
 from dreamcheck.planning.attribution import cell_name
 from dreamcheck.planning.cases import Case
 from dreamcheck.planning.execution import Rows
-from dreamcheck.planning.menu import Menu, _best, _run
+from dreamcheck.planning.groups import Kept
+from dreamcheck.planning.menu import Menu, _best, _read, _run, _write
 from dreamcheck.tasks.criteria import SuccessRule
 from dreamcheck.tasks.protocol import Column
 from dreamcheck.tasks.tworoom import TwoRoom
@@ -72,6 +73,21 @@ def test_a_run_stops_where_the_rule_is_fulfilled():
     assert late.first_success.tolist() == [-1] and late.steps.tolist() == [2]
 
 
+def test_a_menu_survives_the_disk_and_a_damaged_one_is_made_again(tmp_path):
+    kept = Kept.at(tmp_path, {"protocol": "p"})
+    for name, menu in (("0:3", menu_of(*PATHS)), ("1:3", menu_of(*PATHS, decoded=None))):
+        assert _read(kept, name) is None
+        _write(kept, name, menu)
+        again = _read(kept, name)
+        assert (again.decoded_cost is None) == (menu.decoded_cost is None)
+        for field in ("states", "actions", "model_cost", "latent_cost", "state_cost"):
+            assert np.array_equal(getattr(again, field), getattr(menu, field))
+    assert _read(Kept.at(tmp_path, {"protocol": "q"}), "0:3") is None
+    for path in tmp_path.rglob("*.npz"):
+        path.write_bytes(path.read_bytes()[:200])
+    assert _read(kept, "0:3") is None
+
+
 def test_what_a_menu_cannot_follow_is_named():
     protocol = load_protocol("pusht-menu")
 
@@ -88,10 +104,11 @@ def test_what_a_menu_cannot_follow_is_named():
 
 
 @pytest.mark.swm
-def test_on_pusht_the_laws_of_a_menu_hold(tmp_path):
+def test_on_pusht_the_laws_of_a_menu_hold(tmp_path, monkeypatch):
     pytest.importorskip("stable_worldmodel.envs.pusht.env", reason="needs the [swm] extra")
     from dreamcheck.models.conventions import Conventions
     from dreamcheck.models.lewm_model import LeWM
+    from dreamcheck.planning import menu as menus
     from dreamcheck.planning.records import record_explanation
     from dreamcheck.reports import verify_study, write_report
     from dreamcheck.tasks.pusht import PushT
@@ -115,9 +132,32 @@ def test_on_pusht_the_laws_of_a_menu_hold(tmp_path):
         solver={"name": "predictive_sampling", "num_samples": 6},
     )  # fmt: skip
     task = PushT(workers=0)
-    two, three = (
-        explain_menu(model, task, small, readout=Reads(), search_factor=f) for f in (2, 3)
-    )
+    made = []
+
+    def dying(*arguments):
+        # The first run of the larger menu is killed in its third episode.
+        made.append(arguments[3])
+        if made == [0, 1, 2]:
+            raise KeyboardInterrupt
+        return once(*arguments)
+
+    once = menus._menu
+    two = explain_menu(model, task, small, readout=Reads(), search_factor=2)
+    monkeypatch.setattr(menus, "_menu", dying)
+    keep = tmp_path / "episodes"
+    with pytest.raises(KeyboardInterrupt):
+        explain_menu(model, task, small, readout=Reads(), search_factor=3, keep=keep)
+    three = explain_menu(model, task, small, readout=Reads(), search_factor=3, keep=keep)
+    assert made == [0, 1, 2, 2]  # what was simulated is not simulated again
+    block = explain_menu(
+        model, task, small.replace(success="block_only"), readout=Reads(), search_factor=3,
+        keep=keep,
+    )  # fmt: skip
+    assert made == [0, 1, 2, 2] and block.protocol["success"] == "block_only"
+    straight = explain_menu(model, task, small, readout=Reads(), search_factor=3)
+    assert straight.to_dict() == three.to_dict()
+    for name, ran in straight.trajectories.items():
+        assert np.array_equal(ran.states, three.trajectories[name].states, equal_nan=True)
     for cell in ((False, False, False), (False, True, False), (True, True, False)):
         # The menu's own plans do not depend on how many the larger search has.
         name = cell_name(cell)

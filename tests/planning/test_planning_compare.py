@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from dreamcheck.errors import EvidenceError, GuardRefused, UsageError
 from dreamcheck.planning.design import matched_pairs, power
-from dreamcheck.planning.paired import bands, compare_arms, compare_recipes
+from dreamcheck.planning.paired import bands, compare, compare_arms, compare_recipes
 from dreamcheck.planning.protocol import load_protocol
 from dreamcheck.planning.registration import (
     OUTCOMES,
@@ -19,7 +20,7 @@ from dreamcheck.planning.registration import (
     read_registration,
     register,
 )
-from dreamcheck.planning.results import Outcome, arm_result
+from dreamcheck.planning.results import Outcome, arm_result, check_committed
 from dreamcheck.stats import NotTestable
 
 
@@ -50,13 +51,25 @@ def arm(table, *, name="a", distance=None, final=20.0):
     return arm_result(name, outcomes)
 
 
+def realised(model="m", **changes):
+    """The parts of a realised protocol that comparisons read."""
+    protocol = {"budget_steps": 50, "rng_mode": "per_episode", "success": "native"}
+    given = {
+        "model": model, "task": "tworoom", "protocol": protocol, "list_digest": "the cases",
+        "committed": None, "norm_audit": None,
+    }  # fmt: skip
+    return SimpleNamespace(**{**given, **changes})
+
+
 class Evaluated:
     """The parts of an Evaluation that comparisons read."""
 
-    def __init__(self, planner, identity):
+    def __init__(self, planner, identity, **changes):
         self.planner = planner
+        self.controls = {}
+        self.stamps = ()
         self.label = "offset 25 / budget 50"
-        self.realised = type("R", (), {"model": identity})()
+        self.realised = realised(identity, **changes)
 
 
 def test_one_stream_is_compared_by_exact_mcnemar():
@@ -68,6 +81,20 @@ def test_one_stream_is_compared_by_exact_mcnemar():
     assert made.p == pytest.approx(2 * 41 / 2**40)
     assert made.difference == pytest.approx(38 / 50)
     assert "a succeeds more often than b" in made.verdict
+
+
+def test_an_interval_keeps_a_width_where_every_episode_agrees():
+    a = [1] * 8 + [0] * 2
+    made = compare_arms(arm(a), arm(a, name="b"), label="x")
+    assert made.kind == "paired Newcombe score" and made.difference == 0.0
+    # Wilson of 8/10: [0.4902, 0.9433]. phi: 8 x 2 - 0 lessened by 10/2 over sqrt(8 2 8 2) = 11/16.
+    # Both sides: sqrt(l^2 + u^2 - 2 phi l u) with l = 0.3098, u = 0.1433.
+    half = np.sqrt(0.3098**2 + 0.1433**2 - 2 * 11 / 16 * 0.3098 * 0.1433)
+    assert (made.low, made.high) == (pytest.approx(-half, abs=1e-4), pytest.approx(half, abs=1e-4))
+    # One way only, without exception: Wald has no width there either.
+    lost = compare_arms(arm([0] * 10), arm([1] * 10, name="b"), label="x")
+    assert lost.kind == "paired Newcombe score" and lost.low == -1.0 and -0.7 < lost.high < -0.5
+    assert compare_arms(arm(a), arm([0, *a[1:]], name="b"), label="x").kind == "paired Wald"
 
 
 def test_several_streams_are_compared_by_sign_flips_of_case_means():
@@ -126,6 +153,36 @@ def test_a_claim_about_recipes_with_too_few_runs_is_refused_with_the_number():
     assert made.p == pytest.approx(2 / 70) and "recipe a succeeds more often" in made.verdict
     with pytest.raises(UsageError, match="one checkpoint appears twice"):
         compare_recipes([runs[0]] * 4, runs[1:5])
+
+
+def test_two_evaluations_of_other_starts_or_goals_are_not_paired():
+    a, b = Evaluated(arm([1, 0]), "m0"), Evaluated(arm([0, 0]), "m1", list_digest="other goals")
+    with pytest.raises(UsageError, match="starts and goals"):
+        compare(a, b)
+    with pytest.raises(UsageError, match="starts and goals"):
+        power(effect=0.2, pilot=(a, b))
+
+
+def test_an_evaluation_that_is_not_its_committed_list_is_no_analysis():
+    # Episodes 0 and 1 were run; the list names 0, 1 and 7.
+    part = Evaluated(arm([1, 0]), "m0", committed=(0, 1, 7))
+    with pytest.raises(UsageError, match=r"not evaluated \[7\], evaluated but not on it \[\]"):
+        compare(part, Evaluated(arm([0, 0]), "m1", committed=(0, 1, 7)))
+    with pytest.raises(UsageError, match=r"evaluated but not on it \[1\]"):
+        check_committed(Evaluated(arm([1, 0]), "m0", committed=(0,)))
+    check_committed(Evaluated(arm([1, 0]), "m0", committed=(1, 0)))  # a set, in any order
+
+
+def test_a_repaired_and_an_unrepaired_checkpoint_are_not_compared():
+    def audited(verdict, gap):
+        measured = {"gap": {"value": gap, "unit": ""}}
+        return {"verdict": verdict, "measured": measured, "threshold": None, "evidence": []}
+
+    stale = Evaluated(arm([1, 0]), "m0", norm_audit=audited("wrong", 3.1))
+    repaired = Evaluated(arm([0, 0]), "m1", norm_audit=audited("fine", 1.02))
+    with pytest.raises(UsageError, match=r"wrong, gap 3\.1 of a and fine, gap 1\.02 of b"):
+        compare(stale, repaired)
+    assert compare(repaired, repaired).p == 1.0
 
 
 def test_bands_cover_every_case_the_farthest_included():

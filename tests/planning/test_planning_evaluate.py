@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -329,3 +330,72 @@ def test_an_evaluation_comes_back_from_its_json(evaluation, tmp_path):
     wrong = {**evaluation.to_dict(), "optimism": {"hope": 1}}
     with pytest.raises(UsageError, match="'hope'"):
         evaluation_from(wrong)
+
+
+def test_the_record_counts_what_the_solver_was_asked_not_what_its_settings_say(evaluation):
+    # 64 candidates in each of 5 iterations, counted at the cost.
+    assert evaluation.realised.iterations == (5, 5)
+    assert evaluation.realised.candidates == (320, 320)
+    lying = replace(evaluation.realised, solver_settings={"iterations": 30})
+    assert "solver iterations: 5 counted per replan, 30 asked for" in deviations(
+        lying, protocol().model_dump()
+    )
+    assert not any("counted" in d for d in deviations(evaluation.realised, {}))
+
+
+def test_a_gradient_solver_is_counted_by_its_steps():
+    p = protocol(
+        num_eval=1,
+        streams=1,
+        budget_steps=25,
+        solver={"name": "gradient", "steps": 3, "num_starts": 2},
+    )
+    made = plan(ToyModel(), TwoRoom(), p, controls=("random",), log=False)
+    assert made.realised.iterations == (3, 3) and made.realised.candidates == (6, 6)
+
+
+def test_without_the_random_control_the_result_says_that_it_has_no_floor():
+    p = protocol(num_eval=1, streams=1, budget_steps=25)
+    made = plan(ToyModel(), TwoRoom(), p, controls=("zero",), log=False)
+    assert "without its floor" in made.controls_missing["random"]
+    assert any("random: left out" in line for line in made.lines())
+
+
+def test_what_cannot_be_evaluated_loads_no_model_with_history_either():
+    def never():
+        raise AssertionError("the model was loaded before the audit")
+
+    p = protocol(start_rule="frame0", context_init="history", offset=100)
+    with pytest.raises(UsageError, match="no episode is eligible"):
+        plan(never, TwoRoom(), p, data=walks([30] * 3))
+    # Enough for a model of one frame, too little for three: found out once it is loaded.
+    with pytest.raises(UsageError, match="no episode is eligible"):
+        plan(
+            lambda: ToyModel(history=3), TwoRoom(), p.replace(offset=25), data=walks([30] * 3)
+        )  # fmt: skip
+
+
+def test_fresh_episodes_are_made_once_and_the_guard_sees_them(monkeypatch):
+    from dreamcheck.planning import evaluate
+    from dreamcheck.planning.guarding import Guarded
+
+    made, seen = [], []
+    real = evaluate.fresh_episodes
+
+    def counted(*args, **kwargs):
+        made.append(real(*args, **kwargs))
+        return made[-1]
+
+    def guard(model, task, held):
+        seen.append(held)
+        return Guarded(("a stamp",), {"verdict": "fine", "measured": {}}, None)
+
+    monkeypatch.setattr(evaluate, "fresh_episodes", counted)
+    p = protocol(num_eval=1, streams=1, budget_steps=25)
+    ready = evaluate.prepare(p, TwoRoom())
+    done = plan(
+        ToyModel, TwoRoom(), p, controls=("random",), log=False, guard=guard, prepared=ready
+    )
+    assert len(made) == 1 and seen[0] is made[0]
+    assert done.stamps == ("a stamp",) and done.realised.domain_guard["verdict"] == "fine"
+    assert "normalisation audit: not asked" in done.lines()[-1]

@@ -264,3 +264,10 @@ def test_fresh_episodes_are_reproducible_and_their_seeds_lie_past_any_recipes():
     for t in range(29):
         state = task.step(state, one.actions(0)[t][None])
         assert np.allclose(state.agent[0], one.state(0)[t + 1])
+
+
+def test_a_committed_list_has_no_recorded_history():
+    with pytest.raises(UsageError, match="no recorded frame lies before it"):
+        load_protocol("lewm-repo").replace(
+            start_rule="frame0", episode_list="x.json", context_init="history"
+        )

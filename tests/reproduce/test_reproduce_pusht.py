@@ -15,8 +15,10 @@ def test_a_scale_takes_the_first_of_everything_and_changes_nothing_else():
     small = pusht.REDUCED.of(shipped)
     assert small.searches[0].restart_seeds == shipped.searches[0].restart_seeds[:2]
     assert small.seeds["search"] == shipped.seeds["search"]
-    assert small.seeds["validation"] == shipped.seeds["validation"][:8]
-    assert small.checks.validation_steps == (8,) and small.checks.references == 32
+    assert small.seeds["neighbourhood"] == shipped.seeds["neighbourhood"][:4]
+    # Fewer than sixteen held-out seeds give no verdict, however small the run.
+    assert small.seeds["validation"] == shipped.seeds["validation"]
+    assert small.checks.validation_steps == (16,) and small.checks.references == 32
     assert pusht.Scale().of(shipped) == shipped
 
 
@@ -48,6 +50,43 @@ def test_both_modes_read_the_same_losses(monkeypatch):
     assert scores["default"]["a"] == pytest.approx(18.8 / 3.2)
 
 
+def test_each_mode_reads_its_own_searches_and_says_when_it_only_rereads(monkeypatch):
+    class Row:
+        def __init__(self, **payload):
+            self.payload = payload
+
+    class Evaluation:
+        activity = {"progress": 0.0, "contact": 10.0, "path": 10.0}
+
+        def __init__(self, name, loss):
+            self.input, self.losses = name, (loss,) * 8
+
+    class Searched:
+        def __init__(self, losses):
+            self.losses = losses
+
+        def records(self, kind):
+            if kind == "activity-floors":
+                return [Row(floors={"progress": -1.0, "contact": 5.0, "path": 10.0})]
+            if kind == "evaluation":
+                return [Evaluation(n, v) for n, v in self.losses.items()]
+            return [
+                Row(method=m, restart_seed=32, queries=list(self.losses))
+                for m in pusht_larger.SEARCHES
+            ]
+
+    monkeypatch.setattr(pusht_larger, "entry_of", lambda record: record)
+    monkeypatch.setattr(pusht_larger, "Evaluation", Evaluation)
+    default, paper = Searched({"a": 1.0, "b": 2.0}), Searched({"a": 1.0, "c": 7.0})
+    both = pusht_larger._searches({"paper": paper, "default": default})
+    # Equal losses on every seed: the tail's average is that loss in either mode.
+    first, second = both.split("### default mode")
+    assert "| basinlens | 7.0 |" in first and "| basinlens | 2.0 |" in second
+    assert "steered by its own score" in both and "re-reads" not in both
+    again = pusht_larger._searches({"paper": default, "default": default})
+    assert "paper mode re-reads" in again and "| basinlens | 7.0 |" not in again
+
+
 def test_what_was_not_run_is_said(tmp_path):
     assert pusht_larger.larger_parts(tmp_path, "3510") == [
         "# The 3,510 library, searched\n\nNot run."
@@ -67,3 +106,23 @@ def test_an_unknown_library_or_task_is_named(tmp_path):
     ):
         found = CliRunner().invoke(group, command)
         assert isinstance(found.exception, UsageError) and words in str(found.exception)
+
+
+def test_the_first_and_the_last_measured_stage_of_a_training_are_gated(tmp_path):
+    from dreamcheck.errors import UsageError
+    from dreamcheck.reproduce.gates import _short, stages_of
+
+    def measured(*parts):
+        folder = tmp_path.joinpath("run", *parts)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "card.json").write_text("{}")
+        return folder
+
+    first = measured("stages", "2")
+    with pytest.raises(UsageError, match=r"holds 1 measured stage\(s\)"):
+        stages_of(tmp_path / "run")
+    tenth = measured("stages", "10")
+    assert stages_of(tmp_path / "run") == (first, tenth)  # by number, not by letter
+    assert stages_of(tmp_path / "run") != (first, measured())
+    assert stages_of(tmp_path / "run") == (first, tmp_path / "run")
+    assert _short(str(first)) == "run/stages/2" and _short(str(tmp_path / "run")) == "run"

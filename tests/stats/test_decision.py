@@ -140,6 +140,8 @@ def test_bad_tables_are_refused_by_name():
         decide({}, reference, default, root_seed=0)
     with pytest.raises(StatisticsInputError, match="same 16 seeds"):
         decide({"x": default}, reference[:, :8], default, root_seed=0)
+    with pytest.raises(NotTestable, match="no random reference input"):
+        decide({"x": default}, [], default, root_seed=0)
     with pytest.raises(StatisticsInputError, match="'y'"):
         decide({"x": default, "y": default[:5]}, reference, default, root_seed=0)
     with pytest.raises(NotTestable, match="20 are needed"):

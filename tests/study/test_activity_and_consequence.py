@@ -10,7 +10,7 @@ import pytest
 import small_study
 from dreamcheck.errors import GuardRefused
 from dreamcheck.study import Study
-from dreamcheck.study.activity import ActivityFloors
+from dreamcheck.study.activity import ActivityFloors, FixedFloors
 from dreamcheck.study.consequence import MPC, consequence_table, utility
 from dreamcheck.study.searching import evaluate
 from dreamcheck.tasks.tworoom import Zero
@@ -47,6 +47,16 @@ def test_a_study_whose_reset_never_touches_anything_refuses_before_it_scores(tmp
         with pytest.raises(GuardRefused, match="every input would pass"):
             evaluate(study, search, study.library(search).ids()[0])
         assert study.store.count("measurement") > 0  # what was measured is kept
+
+
+@pytest.mark.parametrize(
+    ("change", "penalty"),
+    [({}, 0), ({"contact": 0.99}, 2), ({"path": 9.9}, 2), ({"progress": -1.01, "path": 0}, 2)],
+)
+def test_fixed_floors_cost_two_whatever_is_missing(change, penalty):
+    # Exactly at every floor of the DINO-WM rule an input is task-active.
+    at = {"contact": 1.0, "path": 10.0, "progress": -1.0}
+    assert FixedFloors().penalty({**at, **change}) == penalty
 
 
 def test_the_utility_of_one_straight_push_by_hand():

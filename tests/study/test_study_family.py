@@ -105,3 +105,54 @@ def test_the_smallest_change_is_recorded_step_by_step_or_says_why_there_is_none(
         return
     assert path["steps"][-1]["verdict"] == "confirmed"
     assert len(path["steps"]) == path["num_edits"] + 1
+
+
+def test_the_page_counts_inputs_by_support_and_says_how_far_the_probes_are_apart(family):
+    page = write_report(family).read_text(encoding="utf-8")
+    shown = {n["id"]: n for n in json.loads((family / "report.json").read_text())["numbers"]}
+    with Store.read(family) as store:
+        evaluations = [r.payload["stratum"] for r in store.records("evaluation")]
+        found = [r.payload for r in store.records("finding", group="shortlist")]
+        names = next(iter(store.records("library"))).payload["names"]
+    for stratum in ("in", "edge", "out"):
+        at = f"start-goal-prefix.stratum-{stratum}"
+        assert shown[f"{at}.evaluated"]["value"] == evaluations.count(stratum)
+        own = [f for f in found if f["stratum"] == stratum]
+        assert shown[at]["value"] == len(own)
+        assert shown[f"{at}.confirmed"]["value"] == sum(f["verdict"] == "confirmed" for f in own)
+    assert sum(evaluations.count(s) for s in ("in", "edge", "out")) == len(evaluations)
+    assert "its two probes apart on imagined latents" in page
+    # Every table names coordinates in the specification's order, not sorted.
+    assert names != sorted(names) and f"{names[0]} " in page
+    assert f'<td class="mono input">{sorted(names)[0]} ' not in page
+
+
+def test_one_checkpoint_is_given_no_share_of_the_variance(tmp_path):
+    from small_study import run_at
+
+    run_at(tmp_path / "s")
+    page = write_report(tmp_path / "s").read_text(encoding="utf-8")
+    assert "Loss variance of" in page
+    assert "between checkpoints" not in page and "between inputs" in page
+
+
+def test_a_library_whose_every_neighbour_is_invalid_names_the_first_anchor(tmp_path):
+    from small_study import run_at
+
+    spec = tmp_path / "apart.toml"
+    grid = "[28, 48, 68, 88]"
+    spec.write_text(
+        'name = "apart"\ntask = "tworoom"\ntitle = "t"\nsource = "t"\n'
+        f'[[coordinates]]\nname = "start_x"\nkind = "grid"\nvalues = {grid}\nunit = "px"\n'
+        f'[[coordinates]]\nname = "goal_x"\nkind = "grid"\nvalues = {grid}\nunit = "px"\n'
+        '[[rules]]\nrule = "min_distance"\na = ["start_x"]\nb = ["goal_x"]\nmin = 60\n',
+        encoding="utf-8",
+    )
+    search = {"specification": str(spec), "methods": ["random", "basinlens"],
+              "primary": "basinlens", "budget": 2, "restart_seeds": [1]}  # fmt: skip
+    run_at(tmp_path / "s", searches=[search], floor_samples=0)
+    with Store.read(tmp_path / "s") as store:
+        default = store.get("persistence", str(spec)).payload["default"]
+    # |start_x - goal_x| >= 60 leaves (28, 88) and (88, 28).
+    assert "no valid neighbour at all, the first is start_x" in default["reason"]
+    assert write_report(tmp_path / "s").is_file()

@@ -16,6 +16,7 @@ from dreamcheck.streams import RowStreams
 from dreamcheck.tasks import get_task
 from dreamcheck.tasks.pusht import PushT, Weak
 from dreamcheck.tasks.pusht.simulator import Origin, Simulators, _advance
+from dreamcheck.tasks.pusht.task import folded
 from dreamcheck.tasks.pusht.workers import SimulatorDied, Workers
 from dreamcheck.testing.task import check_task
 
@@ -78,6 +79,23 @@ def test_a_drawn_pose_is_the_picture_the_simulator_would_have_drawn():
     for _ in range(12):
         _advance(env, rng.uniform(-1, 1, 2))
         assert np.array_equal(type(env).render(env), simulators.draw(env._get_obs()[None, :5])[0])
+
+
+def test_small_pictures_are_the_block_means_of_the_large_one():
+    frames = np.random.default_rng(0).integers(0, 256, (3, 224, 224, 3), np.uint8)
+    for fold in (1, 2, 4):
+        side = 224 // fold
+        blocks = frames.reshape(3, side, fold, side, fold, 3).astype(np.float64)
+        assert np.array_equal(folded(frames, fold), np.round(blocks.mean(axis=(2, 4))))
+    # 0, 1, 1 and 0 of a block sum to 2 / 4: half to even is 0; 1, 1, 2 and 2 give 2, not 1.5.
+    block = np.array([[0, 1], [1, 0]], np.uint8)[None, :, :, None].repeat(3, axis=3)
+    assert folded(block, 2).ravel().tolist() == [0, 0, 0]
+    assert (
+        folded(np.array([[1, 1], [2, 2]], np.uint8)[None, :, :, None].repeat(3, axis=3), 2)[
+            0, 0, 0, 0
+        ]
+        == 2
+    )
 
 
 def test_inputs_place_agent_block_and_goal_and_leave_the_angle_to_the_seed(task):

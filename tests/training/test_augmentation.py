@@ -112,7 +112,8 @@ def test_another_sigma_does_not_continue_the_state(tmp_path):
         )  # fmt: skip
     card = json.loads((tmp_path / "card.json").read_text())
     assert card["training"]["augment"] == {"kind": "gaussian", "sigma_max": SIGMA}
-    assert "sigma ~ U(0, 0.08)" in (tmp_path / "card.md").read_text()
+    words = (tmp_path / "card.md").read_text()
+    assert "sigma ~ U(0, 0.08)" in words and "the mode gap included, saw clean frames" in words
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["training"]["recipe"]["augment"]["sigma_max"] == SIGMA
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dreamcheck.cli import consistency_experiments as _experiments
 from dreamcheck.cli import shared
 from dreamcheck.errors import UsageError
 
 if TYPE_CHECKING:
     from dreamcheck.diagnostics.consistency.examining import Examined
+    from dreamcheck.planning.protocol import Protocol
 
 FRESH = "fresh-25-50"
 
@@ -80,6 +82,18 @@ def consistency(
         Path | None,
         typer.Option("--out", help="Folder for record and report; success is resumable then."),
     ] = None,
+    experiments: Annotated[
+        str | None,
+        typer.Option(
+            "--experiments",
+            help="Instead of the table: drift, planner, geometry, collapse, sensitivity, with "
+            "commas; or all.",
+        ),
+    ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option("--page", help="Experiments: write a Markdown page, its figure beside it."),
+    ] = None,
     allow: shared.Allow = None,
     device: shared.Device = "cpu",
     threads: shared.Threads = None,
@@ -93,6 +107,8 @@ def consistency(
     Screen: dreamcheck consistency runs/aug-* --reference runs/plain --task tworoom --out runs/noise
 
     Quick: dreamcheck consistency tworoom-small --task tworoom --protocol none --histories 8
+
+    Predict: dreamcheck consistency noisy --reference plain --task tworoom --experiments all
     """
     from dreamcheck.diagnostics.consistency.anchors import draw_anchors
     from dreamcheck.diagnostics.consistency.examining import (
@@ -100,19 +116,41 @@ def consistency(
         examine,
         record_consistency,
     )
+    from dreamcheck.diagnostics.consistency.pairwise import step_weights
     from dreamcheck.diagnostics.viscore.cells import named_all, open_cell
     from dreamcheck.doctor.guards import stamps_of
     from dreamcheck.imagination.perturbations import KINDS, Perturbation
 
     shared.set_threads(threads)
+    # Everything that options alone can get wrong, before a checkpoint is read.
     if perturbation not in KINDS:
         raise UsageError(f"--perturbation {perturbation} is not one of {', '.join(KINDS)}.")
     shifts = [
         Perturbation(perturbation, s, on)  # type: ignore[arg-type]
         for s in (severity or KINDS[perturbation].steps)
     ]
+    settings = Settings(
+        draws=draws,
+        weights=None if weights is None else _numbers(weights),
+        t_ir=t_ir,
+        t_sr=t_sr,
+        histories=histories,
+        plan_steps=min(5, horizon),
+    )
+    step_weights(settings.weights, horizon=horizon)
+    asked = None if experiments is None else _experiments.asked_for(experiments)
+    if page is not None and asked is None:
+        raise UsageError("--page is of the experiments; name them with --experiments, or `all`.")
+    rule, unlabelled = _rule(labels or task, given=labels is not None)
+    if search != "protocol":
+        _budget(search)
     show = shared.progress(quiet=quiet)
-    simulator = _simulator(task)
+    simulator = _simulator(task, needed=data is None, show=show)
+    given = shared.episodes(data, mapping)
+    if given is not None and data is not None:
+        logged, source = given, data.name
+    else:
+        logged, source = _fresh(simulator, task), "fresh episodes of the simulator"
     cells = named_all([*([reference] if reference else []), *checkpoints])
     named_reference = cells[0][0] if reference else None
     models: dict[str, Any] = {}
@@ -123,27 +161,28 @@ def consistency(
         _of_this_task(checkpoint, name, task)
         stamps += [
             f"{name}: {s}"
-            for s in stamps_of("consistency", checkpoint, cell.model, task=simulator, allow=allow)
-        ]
+            for s in stamps_of(
+                "consistency", checkpoint, cell.model, task=simulator, allow=allow,
+                episodes=logged, episodes_from="recorded" if data is not None else "fresh",
+            )
+        ]  # fmt: skip
         models[name] = cell.model
-    given = shared.episodes(data, mapping)
-    if given is not None and data is not None:
-        logged, source = given, data.name
-    else:
-        logged, source = _fresh(simulator, task), "fresh episodes of the simulator"
+    if asked is not None:
+        _experiments.conduct(
+            asked, models, dict(cells), logged, source=source, task=task, simulator=simulator,
+            rule=rule, reference=named_reference, perturbation=perturbation, severities=severity,
+            sizes={
+                "horizon": horizon, "histories": histories, "windows": windows, "draws": draws,
+                "plan_steps": settings.plan_steps,
+            },
+            protocol=None if protocol == "none" else sized(protocol, episodes, search),
+            out=out, page=page, stamps=stamps, show=show, as_json=as_json,
+        )  # fmt: skip
+        return
     first = next(iter(models.values()))
     anchors = draw_anchors(logged, first, task=simulator, count=windows, horizon=horizon)
-    rule, unlabelled = _rule(labels or task, given=labels is not None)
     if unlabelled:
         show.say(unlabelled)
-    settings = Settings(
-        draws=draws,
-        weights=None if weights is None else _numbers(weights),
-        t_ir=t_ir,
-        t_sr=t_sr,
-        histories=histories,
-        plan_steps=min(5, horizon),
-    )
     found = examine(
         models, anchors, shifts, task=task, reference=named_reference, rule=rule,
         settings=settings, progress=show,
@@ -153,26 +192,35 @@ def consistency(
         found, models, simulator, shifts,
         protocol=protocol, episodes=episodes, search=search, out=out, show=show,
     )  # fmt: skip
-    record = page = None
+    record = report = None
     if out is not None:
         from dreamcheck.reports import write_report
 
         record = record_consistency(out, found, data_name=source)
-        page = write_report(out)
+        report = write_report(out)
     if as_json:
-        places = {} if record is None else {"record": record.key, "report": str(page)}
+        places = {} if record is None else {"record": record.key, "report": str(report)}
         shared.print_json({**found.to_dict(), "stamps": stamps, **places})
         return
     for line in lines(found):
         typer.echo(line)
-    if page is not None:
-        typer.echo(f"report: {page}")
+    if report is not None:
+        typer.echo(f"report: {report}")
 
 
-def _simulator(task: str) -> Any:
+def _simulator(task: str, *, needed: bool, show: Any) -> Any:
+    """The task's simulator; None where there is none, or where recorded frames do without it."""
     from dreamcheck.tasks.registry import get_task, task_names
 
-    return get_task(task) if task in task_names() or ":" in task else None
+    if task not in task_names() and ":" not in task:
+        return None
+    try:
+        return get_task(task)
+    except UsageError as e:
+        if needed:
+            raise
+        show.say(f"going on without a simulator, hence without success: {e}")
+        return None
 
 
 def _fresh(simulator: Any, task: str) -> Any:
@@ -189,17 +237,10 @@ def _fresh(simulator: Any, task: str) -> Any:
 
 def _of_this_task(checkpoint: str, name: str, task: str) -> None:
     """Refuse a checkpoint whose own training record names another task."""
-    import json
+    from dreamcheck.models.registry import recorded_recipe
 
-    from dreamcheck.models.checkpoint import CONFIG_FILE
-    from dreamcheck.models.registry import checkpoint_folder
-
-    folder = checkpoint_folder(checkpoint)
-    if folder is None or not (folder / CONFIG_FILE).is_file():
-        return
-    training = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8")).get("training", {})
-    recipe = training.get("recipe")
-    held = recipe.get("data") if isinstance(recipe, dict) else None
+    recipe = recorded_recipe(checkpoint) or {}
+    held = recipe.get("data")
     trained_on = held.get("task") if isinstance(held, dict) else None
     if trained_on is not None and trained_on != task:
         raise UsageError(
@@ -234,39 +275,48 @@ def _budget(text: str) -> tuple[int, int, int]:
     return samples, elites, iterations
 
 
+def sized(protocol: str, episodes: int, search: str) -> Protocol:
+    """The protocol with so many episodes, one planner stream, and its CEM at this size."""
+    from dreamcheck.planning import load_protocol
+
+    chosen = load_protocol(protocol).replace(num_eval=episodes, streams=1)
+    if search == "protocol":
+        return chosen
+    samples, elites, iterations = _budget(search)
+    return chosen.replace(
+        solver={
+            "name": "cem", "num_samples": samples, "num_elites": elites, "iterations": iterations,
+        }
+    )  # fmt: skip
+
+
 def _with_success(
     found: Examined, models: dict[str, Any], simulator: Any, shifts: Any, *,
     protocol: str, episodes: int, search: str, out: Path | None, show: Any,
 ) -> Examined:  # fmt: skip
     """The table with the success that each severity costs, where it can be evaluated."""
     from dreamcheck.cli.planning import GROUPS, Rounds
-    from dreamcheck.planning import load_protocol, plan_perturbed
+    from dreamcheck.planning import plan_perturbed
+    from dreamcheck.planning.guarding import Guarded
 
     if protocol == "none":
         return replace(found, no_success="not evaluated: --protocol none")
     if simulator is None:
         return replace(found, no_success=f"task {found.task} has no simulator here")
-    chosen = load_protocol(protocol)
+    chosen = sized(protocol, episodes, search)
     if chosen.task != simulator.name:
         return replace(
             found, no_success=f"protocol {chosen.name} is for task {chosen.task}; name another"
         )
-    chosen = chosen.replace(num_eval=episodes, streams=1)
-    if search != "protocol":
-        samples, elites, iterations = _budget(search)
-        chosen = chosen.replace(
-            solver={
-                "name": "cem", "num_samples": samples, "num_elites": elites,
-                "iterations": iterations,
-            }
-        )  # fmt: skip
+    # This command's own guards were asked when the checkpoints were read.
+    passed = Guarded(stamps=found.stamps)
     success = {}
     for name, model in models.items():
         with Rounds(show) as rounds:
             success[name] = plan_perturbed(
                 model, simulator, chosen, shifts,
                 progress=lambda d, t, w, name=name, rounds=rounds: rounds(d, t, f"{name}, {w}"),
-                keep=None if out is None else out / GROUPS, stamps=found.stamps,
+                keep=None if out is None else out / GROUPS, guard=lambda *asked: passed,
             )  # fmt: skip
     return replace(found, success=success, protocol=chosen.model_dump())
 
@@ -281,20 +331,13 @@ def lines(found: Examined) -> list[str]:
         f"{result['frameskip']}, {result['draws']} draws; {result['eligible']} windows have a "
         f"differently labelled neighbour, {result['skipped']} do not",
     ]
-    head = ("checkpoint", "severity", "IR", "IR rel", "SR", "score", "choice changed", "certified",
+    head = ("checkpoint", "severity", "IR", "IR rel", "SR", "score", "accepted", "choice changed", "certified",
             "success lost, points")  # fmt: skip
     rows = []
     for c in result["checkpoints"]:
         name = c["name"] + (" (reference)" if c["is_reference"] else "")
         rows += [_cells(name, s) for s in c["severities"]]
-    widths = [max(len(r[i]) for r in [head, *rows]) for i in range(len(head))]
-    for row in (head, *rows):
-        cells = [
-            row[0].ljust(widths[0]),
-            *(t.rjust(w) for t, w in zip(row[1:], widths[1:], strict=True)),
-        ]
-        out.append("  ".join(cells).rstrip())
-    return [*out, *_notes(result)]
+    return [*out, *shared.table_lines(rows, head=head), *_notes(result)]
 
 
 def _cells(name: str, s: dict[str, Any]) -> tuple[str, ...]:
@@ -305,20 +348,26 @@ def _cells(name: str, s: dict[str, Any]) -> tuple[str, ...]:
     changed = certified = lost = "-"
     if p is not None:
         n = p["num_histories"]
-        changed = f"{p['winner']['uncertified, changed'] / n:.0%}"
+        changed = (
+            f"{p['winner']['uncertified, changed'] / n:.0%} [{100 * p['changed_low']:.0f}, "
+            f"{100 * p['changed_high']:.0f}]"
+        )
         certified = f"{p['winner']['certified, unchanged'] / n:.0%}"
     if success is not None:
         lost = (
-            f"{success['loss_points']:.0f} [{success['loss_low']:.0f}, {success['loss_high']:.0f}]"
+            f"{success['loss_points']:z.0f} [{success['loss_low']:z.0f}, "
+            f"{success['loss_high']:z.0f}]"
         )
     sr = "-" if s["sr"] is None else f"{s['sr_count']}/{s['sr_eligible']}"
     return (
         name, f"{s['severity']:g}", f"{s['ir_raw']:.3f}", text(s["ir_rel"], ".3f"), sr,
-        text(s["score"], ".2f"), changed, certified, lost,
+        text(s["score"], "z.2f"), {True: "yes", False: "no", None: "-"}[s["accepted"]], changed, certified, lost,
     )  # fmt: skip
 
 
 def _notes(result: dict[str, Any]) -> list[str]:
+    from dreamcheck.reports.consistency_statistics import undefined_because
+
     out = []
     for c in result["checkpoints"]:
         if c["num_still"]:
@@ -328,8 +377,7 @@ def _notes(result: dict[str, Any]) -> list[str]:
             )
         if c["clipped"]:
             out.append(f"{c['name']} takes 8-bit frames: perturbed ones were rounded and clipped")
-        whys = {s["undefined"] for s in c["severities"] if s["undefined"]}
-        out += [f"{c['name']}: {why}" for why in sorted(whys)]
+        out += [f"{c['name']}: {why}" for why in undefined_because(result, c)]
     if result["reference"] is not None and result["sign_from_radius_alone"]:
         out.append(
             f"at t_IR = {result['t_ir']:g} the reference scores "

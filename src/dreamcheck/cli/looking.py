@@ -27,9 +27,9 @@ def inputs(
 
     Example: dreamcheck inputs pusht-576 --json
     """
-    from dreamcheck.discovery.library import Library
+    from dreamcheck.discovery.graph import Graph
     from dreamcheck.discovery.specification import get_specification, specification_names
-    from dreamcheck.tasks import get_task, task_names
+    from dreamcheck.discovery.tables import library_of
 
     if name is None:
         specs = [get_specification(n) for n in specification_names()]
@@ -40,13 +40,12 @@ def inputs(
             [(s.name, s.task, s.title) for s in specs], head=("name", "task", "what it holds")
         )
         return
-    spec = get_specification(name)
-    try:
-        rules = get_task(spec.task).rules() if spec.task in task_names() else None
-    except UsageError:  # its extra is not installed; the preset's own rules need no simulator
-        rules = None
-    library = Library.build(spec, task_rules=rules)
-    described: dict[str, Any] = library.describe()
+    library = library_of(get_specification(name))
+    alone = Graph(library).isolated()
+    described: dict[str, Any] = library.describe() | {
+        "isolated": len(alone),
+        "first_isolated": library.values(int(alone[0])) if len(alone) else None,
+    }
     if as_json:
         shared.print_json(described)
         return
@@ -63,6 +62,12 @@ def inputs(
     for rule, count in described["removed"].items():
         typer.echo(f"  {count} removed by {rule}")
     typer.echo(f"{described['valid']} valid")
+    if described["isolated"]:
+        typer.echo(
+            f"  {described['isolated']} of them have no valid neighbour one grid step away, so "
+            f"persistence cannot be tested there; the first is "
+            f"{shared.values_text(described['first_isolated'])}"
+        )
     if described["nominal"] is not None:
         typer.echo(f"nominal: {shared.values_text(described['nominal'])}")
 

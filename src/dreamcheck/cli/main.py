@@ -10,6 +10,7 @@ import typer
 from dreamcheck import __version__
 from dreamcheck.cli import (
     checkpoints,
+    comparing,
     consistency,
     designing,
     doctoring,
@@ -50,6 +51,7 @@ def root(
 
 for module in (
     studies,
+    comparing,
     looking,
     checkpoints,
     consistency,

@@ -20,7 +20,10 @@ from dreamcheck.progress import Progress, Stage
 
 if TYPE_CHECKING:
     from dreamcheck.models.protocol import Readout, WorldModel
+    from dreamcheck.planning.guarding import Guard, Guarded
     from dreamcheck.planning.protocol import Protocol
+    from dreamcheck.planning.recorded import Recorded
+    from dreamcheck.tasks.protocol import Task
 
 GROUPS = "episodes"
 """Folder inside --out that keeps finished groups of episodes."""
@@ -96,7 +99,11 @@ def plan(
         ),
     ] = "goal-latent",
     controls: Annotated[
-        str, typer.Option("--controls", help="Controls on the same episodes, with commas.")
+        str,
+        typer.Option(
+            "--controls",
+            help="Controls on the same episodes, with commas: zero, oracle; random always runs.",
+        ),
     ] = "random,zero,oracle",
     registration: Annotated[
         Path | None,
@@ -126,54 +133,44 @@ def plan(
     from dreamcheck.models.registry import checkpoint_folder
     from dreamcheck.planning import load_protocol, prepare
     from dreamcheck.planning import plan as evaluate
-    from dreamcheck.planning.evaluate import episodes_of
     from dreamcheck.planning.protocol import changed
     from dreamcheck.planning.records import record_plan
     from dreamcheck.study.assembling import companion_probes
     from dreamcheck.tasks.registry import get_task
 
     shared.set_threads(threads)
+    arms = _controls(controls)
     chosen = sized(changed(load_protocol(protocol), changes or ()), episodes, streams)
     on = get_task(task or chosen.task)
     recorded = shared.episodes(data, mapping)
-    if audit or registration is not None:
-        _, _, _, report, selection = prepare(chosen, on, data=recorded)
-        if audit:
-            _show_audit(report, as_json)
-            return
-        assert registration is not None
-        _sealed(registration, chosen, selection.list_digest, out)
+    # Before a model is loaded: what cannot be evaluated needs none.
+    prepared = prepare(chosen, on, data=recorded)
+    if audit:
+        _show_audit(prepared.report, as_json)
+        return
+    if registration is not None:
+        _sealed(registration, chosen, prepared.selection.list_digest, out)
     probes = companion_probes(checkpoint_folder(model))
     seen = None if probes is None else CrossFitted(*probes)
-    stamps: list[str] = []
 
-    def guarded() -> Any:
-        # After the audit of the protocol: what cannot be evaluated needs no model.
-        from dreamcheck.doctor.guards import stamps_of
-
+    def load() -> Any:
         loaded = _model(model, device)
         for probe in probes or ():
             probe.require(loaded)
-        held = episodes_of(chosen, on, data=recorded)
-        stamps.extend(
-            stamps_of(
-                "plan", model, loaded, task=on, protocol=chosen, readout=seen, allow=allow,
-                episodes=held.episodes, episodes_from=held.source,
-            )
-        )  # fmt: skip
         return loaded
 
     with Rounds(shared.progress(quiet=quiet)) as rounds:
         result = evaluate(
-            guarded,
+            load,
             on,
             chosen,
             data=recorded,
             objective=_objective(objective, seen),
             readout=seen,
-            controls=[c for c in controls.split(",") if c],
+            controls=arms,
             speed=speed,
-            stamps=stamps,
+            guard=_guard(model, chosen, seen, allow),
+            prepared=prepared,
             progress=rounds,
             keep=None if out is None else out / GROUPS,
         )
@@ -213,6 +210,7 @@ def explain(
     out: Out = None,
     card: Card = False,
     speed: Speed = "exact",
+    allow: shared.Allow = None,
     device: shared.Device = "cpu",
     threads: shared.Threads = None,
     quiet: shared.Quiet = False,
@@ -245,11 +243,13 @@ def explain(
     loaded = _model(model, device)
     which = ALL_CELLS if cells == "all" else WATERFALL_CELLS
     seen = _readout(model, loaded)
+    guard = _guard(model, chosen, seen, allow)
     with Rounds(shared.progress(quiet=quiet)) as rounds:
         if on.name == "pusht":
             result = explain_menu(
                 loaded, on, chosen, readout=seen, search_factor=search_factor, streams=streams,
-                cells=which, progress=rounds,
+                cells=which, guard=guard, progress=rounds,
+                keep=None if out is None else out / GROUPS,
             )  # fmt: skip
         else:
             result = attribute(
@@ -262,6 +262,7 @@ def explain(
                 search_factor=search_factor,
                 streams=streams,
                 cells=which,
+                guard=guard,
                 speed=speed,
                 progress=rounds,
                 keep=None if out is None else out / GROUPS,
@@ -308,6 +309,7 @@ def dissociation(
     ] = None,
     out: Out = None,
     speed: Speed = "exact",
+    allow: shared.Allow = None,
     device: shared.Device = "cpu",
     threads: shared.Threads = None,
     quiet: shared.Quiet = False,
@@ -331,8 +333,9 @@ def dissociation(
     horizons = [
         sized(changed(load_protocol(p), changes or ()), episodes, streams) for p in (short, long)
     ]
+    paths = dict(zip(short_names(models), models, strict=True))
     opened = {}
-    for name, path in zip(short_names(models), models, strict=True):
+    for name, path in paths.items():
         loaded = _model(path, device)
         opened[name] = (loaded, _readout(path, loaded))
     with Rounds(shared.progress(quiet=quiet)) as rounds:
@@ -345,6 +348,7 @@ def dissociation(
             windows=windows,
             speed=speed,
             keep=None if out is None else out / GROUPS,
+            guard=lambda name, p: _guard(paths[name], p, opened[name][1], allow),
             progress=rounds,
         )
     result = analyse(checkpoints)
@@ -412,6 +416,37 @@ def _readout(name: str, model: WorldModel) -> Readout | None:
 
     folder = checkpoint_folder(name)
     return None if folder is None else load_companion_readout(folder, model)
+
+
+def _controls(text: str) -> list[str]:
+    """The arms asked for, the random one always among them (P14)."""
+    from dreamcheck.planning.evaluate import CONTROLS
+
+    asked = [c.strip() for c in text.split(",") if c.strip()]
+    for name in asked:
+        if name not in CONTROLS:
+            raise UsageError(f"--controls {name!r} is not one of {', '.join(CONTROLS)}.")
+    if "random" in asked:
+        return asked
+    typer.echo(
+        "dreamcheck: the random control runs as well: without its floor a rate says nothing (P14).",
+        err=True,
+    )
+    return ["random", *asked]
+
+
+def _guard(name: str, protocol: Protocol, readout: Any, allow: list[str] | None) -> Guard:
+    """The guards of planning for a checkpoint that was named, asked once it is loaded."""
+
+    def ask(model: WorldModel, task: Task, held: Recorded) -> Guarded:
+        from dreamcheck.doctor.guards import guarded
+
+        return guarded(
+            "plan", name, model, task=task, episodes=held.episodes, episodes_from=held.source,
+            protocol=protocol, readout=readout, allow=allow,
+        )  # fmt: skip
+
+    return ask
 
 
 def _model(name: str, device: str) -> Any:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dreamcheck.cli import shared
 from dreamcheck.errors import ExitCode, UsageError
 
 group = typer.Typer(
@@ -71,6 +72,13 @@ def pusht(
     menu: Annotated[
         int, typer.Option("--menu", min=0, help="Episodes of `explain` over the menu; 0: none.")
     ] = 50,
+    paper_searches: Annotated[
+        bool,
+        typer.Option(
+            "--paper-searches/--no-paper-searches",
+            help="Search the larger libraries in paper mode too; else paper mode re-reads.",
+        ),
+    ] = True,
     measure: Annotated[
         bool, typer.Option("--measure/--no-measure", help="--no-measure: only write the page.")
     ] = True,
@@ -83,6 +91,7 @@ def pusht(
 
     An hour instead of a night: dreamcheck reproduce pusht --reduced --out runs/p --page results.md
     """
+    from dreamcheck.cli.planning import Rounds
     from dreamcheck.reproduce.pusht import LIBRARIES, REDUCED, Scale, explain_protocol, run_protocol
     from dreamcheck.reproduce.pusht import page as results_page
 
@@ -94,9 +103,13 @@ def pusht(
         )
     if measure:
         for library in asked:
-            run_protocol(model, out, library=library, scale=REDUCED if reduced else Scale())
+            run_protocol(
+                model, out, library=library, scale=REDUCED if reduced else Scale(),
+                paper_searches=paper_searches,
+            )  # fmt: skip
         if menu:
-            explain_protocol(model, out, episodes=menu)
+            with Rounds(shared.progress(quiet=False)) as rounds:
+                explain_protocol(model, out, episodes=menu, progress=rounds)
     if page is not None:
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(results_page(out), encoding="utf-8")
@@ -110,6 +123,10 @@ def gate(
         Path | None, typer.Option("--study", help="A validated study; its failures are the bank.")
     ] = None,
     task: Annotated[str, typer.Option("--task", help="tworoom or pusht.")] = "tworoom",
+    trained: Annotated[
+        Path | None,
+        typer.Option("--trained", help="A training in stages: its first and last are gated."),
+    ] = None,
     seeds: Annotated[
         int, typer.Option("--seeds", min=1, help="Fresh seeds per input of the bank.")
     ] = 16,
@@ -122,6 +139,8 @@ def gate(
     The page also shows what `dreamcheck repair` left in OUT/repair.
 
     Example: dreamcheck reproduce gate --study runs/first --out runs/gates --page gate.md
+
+    PushT: dreamcheck reproduce gate --task pusht --study runs/p/576 --trained runs/pusht --out runs/gates
     """
     from dreamcheck.reproduce.gates import SHOWN, show_gates
     from dreamcheck.reproduce.gates import page as results_page
@@ -129,7 +148,7 @@ def gate(
     if task not in SHOWN:
         raise UsageError(f"--task {task!r}: the gate is shown on {', '.join(SHOWN)}.")
     if study is not None:
-        show_gates(out, task=task, study=study, seeds=seeds)
+        show_gates(out, task=task, study=study, trained=trained, seeds=seeds)
     if page is not None:
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(results_page(out), encoding="utf-8")

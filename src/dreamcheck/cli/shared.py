@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -85,6 +86,26 @@ MixedNumerics = Annotated[
 ]
 
 
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?\Z")
+
+
+def seconds_of(text: str) -> float:
+    """Seconds of a duration with units: "90s", "20m", "1h30m".
+
+    Raises:
+        UsageError: another form, or nothing at all.
+    """
+    found = _DURATION.match(text.strip().lower())
+    parts = [float(p or 0) for p in found.groups()] if found else [0.0]
+    if not any(parts):
+        raise UsageError(
+            f"--time {text!r} is not a duration: give hours, minutes and seconds with their units, "
+            "as in 90s, 20m or 1h30m."
+        )
+    hours, minutes, seconds = parts
+    return 3600 * hours + 60 * minutes + seconds
+
+
 def set_threads(threads: int | None) -> None:
     """Torch's threads, where asked for."""
     if threads is not None:
@@ -110,13 +131,11 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(plain(value), indent=2, ensure_ascii=False))
 
 
-def print_table(rows: Sequence[Sequence[Any]], *, head: Sequence[str]) -> None:
-    """A plain aligned table; numbers to the right."""
+def table_lines(rows: Sequence[Sequence[Any]], *, head: Sequence[str]) -> list[str]:
+    """A plain aligned table as lines; columns of numbers, also formatted ones, to the right."""
     texts = [[str(v) for v in row] for row in rows]
     widths = [max(len(h), *(len(r[i]) for r in texts), 0) for i, h in enumerate(head)]
-    numeric = [
-        bool(rows) and all(isinstance(r[i], (int, float)) for r in rows) for i in range(len(head))
-    ]
+    numeric = [bool(rows) and all(_is_number(r[i]) for r in rows) for i in range(len(head))]
 
     def line(cells: Sequence[str]) -> str:
         parts = [
@@ -125,10 +144,25 @@ def print_table(rows: Sequence[Sequence[Any]], *, head: Sequence[str]) -> None:
         ]
         return "  ".join(parts).rstrip()
 
-    typer.echo(line(list(head)))
-    typer.echo("  ".join("-" * w for w in widths))
-    for row in texts:
-        typer.echo(line(row))
+    return [line(list(head)), "  ".join("-" * w for w in widths), *(line(row) for row in texts)]
+
+
+def print_table(rows: Sequence[Sequence[Any]], *, head: Sequence[str]) -> None:
+    """``table_lines`` on standard output."""
+    for line in table_lines(rows, head=head):
+        typer.echo(line)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a cell is a number, a formatted one ("-" where undefined) included."""
+    if isinstance(value, (int, float)):
+        return True
+    text = str(value).removesuffix("%")
+    try:
+        float(text)
+    except ValueError:
+        return text == "-"
+    return True
 
 
 def values_text(values: Mapping[str, Any] | None) -> str:

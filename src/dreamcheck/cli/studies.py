@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -63,6 +64,14 @@ def discover(
     protocol: Annotated[
         str, typer.Option("--protocol", help="A shipped protocol, or a TOML file.")
     ] = "tworoom-demo",
+    search_protocol: Annotated[
+        str | None,
+        typer.Option(
+            "--search-protocol",
+            help="Take methods, budget, restarts and seeds of the searches from this one "
+            "(`dreamcheck search-protocols`), or a TOML file.",
+        ),
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option("--model", help="Checkpoint folder, shipped name, or package.module:factory."),
@@ -76,11 +85,21 @@ def discover(
         list[str] | None,
         typer.Option(
             "--sibling",
+            "--siblings",
             help="Another checkpoint of the family, measured on the same seeds; repeat.",
         ),
     ] = None,
     budget: Annotated[
         int | None, typer.Option("--budget", min=1, help="Distinct inputs per method and restart.")
+    ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(
+            "--time",
+            metavar="DURATION",
+            help="Time for everything, e.g. 20m: measures what an input costs and chooses to "
+            "evaluate all of them, a random sample and a search, or a search beside random inputs.",
+        ),
     ] = None,
     mode: Annotated[
         str | None, typer.Option("--mode", help="default, or paper for the paper's own rules.")
@@ -98,10 +117,20 @@ def discover(
 
     Example: dreamcheck discover --model my_run/ --protocol tworoom-demo --out runs/first
 
+    Is search needed at all? dreamcheck discover --model my_run/ --time 20m --out runs/timed
+
     Hard for everyone, or this checkpoint? dreamcheck discover --model new/ --sibling old/ --out s
 
     Logs and no simulator: dreamcheck discover --model my_run/ --data heldout.h5
+
+    A published ledger: dreamcheck discover --protocol pusht-3510 --search-protocol pusht-3510-b --out s
     """
+    seconds = None if time is None else shared.seconds_of(time)
+    if seconds is not None and (budget is not None or data is not None):
+        raise UsageError(
+            f"--time and {'--budget' if data is None else '--data'} cannot stand together: --time "
+            "chooses the number of inputs of a simulator by what they cost."
+        )
     if data is not None:
         _slices(
             data, model=model, out=out, column=column, mapping=mapping, device=device,
@@ -117,8 +146,10 @@ def discover(
         protocol,
         out,
         changes,
+        search_protocol=search_protocol,
         specification=specification,
         budget=budget,
+        seconds=seconds,
         allow=allow,
         device=device,
         threads=threads,
@@ -147,6 +178,7 @@ def validate(
         study, progress=shared.progress(quiet=quiet), device=device, threads=threads
     ) as live:
         found = validate_all(live)
+        available = [r.payload for r in live.store.records("availability")]
     if as_json:
         shared.print_json(found)
         return
@@ -156,6 +188,11 @@ def validate(
         for f in found
     ]  # fmt: skip
     shared.print_table(rows, head=("specification", "group", "verdict", "risk", "support", "input"))
+    for a in available:
+        told = ", ".join(
+            f"{g['num_complete']} of {g['num_inputs']} {g['group']}" for g in a["groups"]
+        )
+        typer.echo(f"{a['spec']}, complete on {a['num_seeds']} held-out seeds: {told}")
 
 
 def persist(
@@ -240,8 +277,10 @@ def _run(
     out: Path,
     changes: dict[str, Any],
     *,
+    search_protocol: str | None = None,
     specification: list[str] | None = None,
     budget: int | None = None,
+    seconds: float | None = None,
     allow: list[str] | None = None,
     device: str = "cpu",
     threads: int | None = None,
@@ -256,7 +295,13 @@ def _run(
     from dreamcheck.study.running import opened, run
     from dreamcheck.study.summary import as_dict
 
-    config = narrowed(load_study(protocol, **changes), specifications=specification, budget=budget)
+    config = load_study(protocol, **changes)
+    if search_protocol is not None:
+        from dreamcheck.discovery.protocol import get_protocol
+        from dreamcheck.study.searched_by import searched_by
+
+        config = searched_by(config, get_protocol(search_protocol))
+    config = narrowed(config, specifications=specification, budget=budget)
     progress = shared.progress(quiet=quiet or as_json)
     with opened(
         out,
@@ -269,6 +314,7 @@ def _run(
         resume=resume,
         guarded=True,
         allow=tuple(allow or ()),
+        seconds=seconds,
     ) as study:
         run(study)
     page = write_report(out)
@@ -296,26 +342,41 @@ def _slices(
     """Slices of logged windows on which the forecast fails, confirmed on held-out episodes."""
     from dreamcheck.data.readers import open_episodes
     from dreamcheck.digest import canonical_json
+    from dreamcheck.discovery.slice_record import record_slices
     from dreamcheck.discovery.slices import discover_slices
     from dreamcheck.models.registry import load_model
+    from dreamcheck.reports import write_report
 
     if model is None:
         raise UsageError("--model is missing: --data needs the checkpoint to test.")
+    live, episodes = load_model(model, device=device), open_episodes(data, mapping)
     found = discover_slices(
-        load_model(model, device=device),
-        open_episodes(data, mapping),
+        live,
+        episodes,
         columns=column,
         tile=batch_size,
         progress=shared.progress(quiet=quiet),
     )
+    page = None
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
+        record_slices(
+            out,
+            found,
+            model=live,
+            model_name=model,
+            episodes=episodes,
+            data_name=data.name,
+            columns=tuple(column) if column else None,
+        )
         (out / "slices.json").write_text(canonical_json(found.to_dict()) + "\n", encoding="utf-8")
+        page = write_report(out)
     if as_json:
-        shared.print_json(found.to_dict())
+        shared.print_json({**found.to_dict(), "report": None if page is None else str(page)})
         return
     for line in found.lines():
         typer.echo(line)
+    if page is not None:
+        typer.echo(f"\nreport: {page}")
 
 
 def print_worst(store: Store) -> None:
@@ -323,6 +384,8 @@ def print_worst(store: Store) -> None:
     from dreamcheck.study.summary import unit_of, worst
 
     unit = unit_of(store)
+    for record in store.records("prevalence"):
+        typer.echo(f"\n{record.payload['spec']}: {prevalence_text(record.payload)}")
     rows = worst(store)
     if not rows:
         typer.echo("\nNo input of the training distribution has a measured risk.")
@@ -347,6 +410,19 @@ def print_worst(store: Store) -> None:
         typer.echo(f"   {times}{usual}; support: {f['stratum'] or 'not measured'}")
         if not f["readout_trusted"]:
             typer.echo(f"   not a headline: {f['readout_reason']}")
+
+
+def prevalence_text(p: Mapping[str, Any]) -> str:
+    """How common failures are, in one line."""
+    if p["share"] is None:
+        return "no random input could be measured, so no prevalence"
+    of = "all" if p["exact"] else "random"
+    bounds = "" if p["exact"] else f" (95 % interval {p['low']:.2%} to {p['high']:.2%})"
+    lost = f"; {p['num_unmeasured']} failed to be measured" if p["num_unmeasured"] else ""
+    return (
+        f"{p['num_failing']} of {of} {p['num_inputs']} inputs fail, {p['share']:.2%}{bounds}: "
+        f"{p['rule']}{lost}"
+    )
 
 
 def _number(value: float | None) -> str:

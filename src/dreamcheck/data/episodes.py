@@ -68,6 +68,41 @@ def split_episodes(episodes: Episodes, *, heldout: float = 0.1, seed: int = 0) -
     return Split(train=np.sort(order[k:]), heldout=np.sort(order[:k]))
 
 
+class HasExtra(Protocol):
+    """Episodes with further per-frame arrays, one episode at a time."""
+
+    @property
+    def lengths(self) -> np.ndarray: ...
+
+    def extra_of(self, name: str, e: int) -> np.ndarray:
+        """One episode's rows of a further per-frame array."""
+        ...
+
+
+class LazyExtra(Mapping[str, np.ndarray]):
+    """Further columns by name, each read whole when first asked for, flat over all frames."""
+
+    def __init__(self, episodes: HasExtra, names: Sequence[str]) -> None:
+        self._episodes = episodes
+        self._names = tuple(names)
+        self._read: dict[str, np.ndarray] = {}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._names:
+            raise KeyError(name)
+        if name not in self._read:
+            self._read[name] = np.concatenate(
+                [self._episodes.extra_of(name, e) for e in range(len(self._episodes.lengths))]
+            )
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
 class ArrayEpisodes:
     """Episodes held in arrays, flat over all frames of all episodes.
 

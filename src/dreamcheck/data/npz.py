@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dreamcheck.data.episodes import ArrayEpisodes, Episodes
+from dreamcheck.data.episodes import ArrayEpisodes, Episodes, LazyExtra
 from dreamcheck.digest import digest
 from dreamcheck.errors import UsageError
 from dreamcheck.tasks.protocol import Column
@@ -80,7 +80,10 @@ class FolderEpisodes:
             raise UsageError(f"{self.folder} holds no .npz files; one per episode is expected.")
         self._kept: tuple[int, ArrayEpisodes] | None = None
         self._lengths = np.array([_length(p) for p in self.files], dtype=np.int64)
-        self.columns = self._episode(0).columns
+        first = self._episode(0)
+        self.columns = first.columns
+        self.extra: Mapping[str, np.ndarray] = LazyExtra(self, tuple(first.extra))
+        self.has_pixels = first.has_pixels
 
     @property
     def lengths(self) -> np.ndarray:
@@ -104,6 +107,20 @@ class FolderEpisodes:
         """[L, len(columns)]."""
         return self._episode(e).state(0)
 
+    def extra_of(self, name: str, e: int) -> np.ndarray:
+        """One episode's rows of a further per-frame array.
+
+        Raises:
+            UsageError: this file has no such array, though the first one has.
+        """
+        extra = self._episode(e).extra
+        if name not in extra:
+            raise UsageError(
+                f"{self.files[e]} has no array {name!r}, which {self.files[0].name} has: every "
+                "episode's file needs the same arrays."
+            )
+        return extra[name]
+
     def _episode(self, e: int) -> ArrayEpisodes:
         if not 0 <= e < len(self.files):
             raise UsageError(f"episode {e} does not exist; there are {len(self.files)}.")
@@ -125,9 +142,9 @@ def _arrays_of(episodes: Episodes, e: int) -> dict[str, np.ndarray]:
         "state": np.asarray(episodes.state(e)),
         "columns": np.array([[c.name, c.unit] for c in episodes.columns], dtype=str).reshape(-1, 2),
     }
-    if not isinstance(episodes, ArrayEpisodes) or episodes.has_pixels:
+    if getattr(episodes, "has_pixels", True):
         arrays["pixels"] = episodes.frames(e, np.arange(int(episodes.lengths[e])))
-    if isinstance(episodes, ArrayEpisodes):
+    if isinstance(episodes, ArrayEpisodes | FolderEpisodes):
         arrays |= {k: episodes.extra_of(k, e) for k in episodes.extra}
     return arrays
 

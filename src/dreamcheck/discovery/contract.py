@@ -107,14 +107,15 @@ def ends_when_the_library_does(factory: Factory) -> None:
 
 
 def shares_the_scout(factory: Factory) -> None:
-    """Scout entries are the first ids of the restart's shuffled order, scores notwithstanding."""
+    """The scout is the beginning of the restart's shuffled order, scores notwithstanding."""
     library = toy_library()
     method = factory(library, seed=3, budget=16)
     drive(method, toy_score)
     scout = [e.id for e in method.trace if e.scout]
+    size = method.parameters.scout
     _require(
-        scout == library.scout(3, len(scout)) and scout == list(method.queries[: len(scout)]),
-        "the scout is not the beginning of the restart's shared order",
+        scout == library.scout(3, size) and scout == list(method.queries[:size]),
+        f"the scout is not the first {size} inputs of the restart's shared order, marked as scout",
     )
 
 
@@ -127,16 +128,48 @@ def ranks_ties_by_id(factory: Factory) -> None:
 
 
 def breaks_ties_by_its_seed(factory: Factory) -> None:
-    """On a flat landscape one seed asks the same twice, and two seeds differ."""
-    runs = [
-        drive(factory(toy_library(), seed=seed, budget=12), lambda v: 0.25) for seed in (5, 5, 6)
-    ]
+    """Where all unseen inputs are alike, one seed chooses the same twice and many seeds differ.
+
+    Forty labels of one category with equal scores: by symmetry nothing tells two unseen inputs
+    apart, so always taking the first or the last of them is an order that is not the seed's.
+    """
+    runs = [drive(factory(toy_library(), seed=5, budget=12), lambda v: 0.25) for _ in range(2)]
     _require(runs[0] == runs[1], "the same seed asked differently on a flat landscape")
-    _require(runs[0] != runs[2], "two seeds asked alike on a flat landscape")
+    library = _labels(40)
+    ends = []
+    for seed in range(12):
+        method = factory(library, seed=seed, budget=_scout_size(factory) + 1)
+        indices = [library.index(i) for i in drive(method, lambda v: 0.25)]
+        unseen = sorted(set(range(len(library))) - set(indices[:-1]))
+        ends.append((indices[-1] == unseen[0], indices[-1] == unseen[-1]))
+    first, last = zip(*ends, strict=True)
+    _require(
+        not all(first) and not all(last),
+        "a tie between inputs that nothing tells apart is broken by position, not by the seed",
+    )
+
+
+def replays_from_its_record(factory: Factory) -> None:
+    """Asked again and told what was recorded, a new instance leaves the same trace."""
+    whole = factory(toy_library(), seed=7, budget=18)
+    drive(whole, toy_score)
+    again = factory(toy_library(), seed=7, budget=18)
+    told = whole.outcomes
+    while ids := again.ask():
+        _require(ids[0] in told, f"the replayed search asked {ids[0]!r}, the record did not")
+        again.tell(ids, [told[ids[0]]])
+    _require(again.trace == whole.trace, "a replayed record left another trace")
+
+
+def asks_the_same_whatever_its_budget(factory: Factory) -> None:
+    """A smaller budget is the beginning of a larger one; compared budgets share their replay."""
+    small, large = (factory(toy_library(), seed=13, budget=b) for b in (9, 18))
+    asked = [drive(m, toy_score) for m in (small, large)]
+    _require(asked[0] == asked[1][:9], "a search of budget 18 does not begin as one of budget 9")
 
 
 def continues_from_its_record(factory: Factory) -> None:
-    """Replayed or restored, a record is continued as if it had never stopped."""
+    """Restored, a record is continued as if it had never stopped."""
     whole = factory(toy_library(), seed=7, budget=18)
     drive(whole, toy_score)
     outcomes = list(whole.outcomes.values())
@@ -179,7 +212,10 @@ def works_with_three_hundred_points(factory: Factory) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ids = method.ask(300)
-        _require(len(ids) == 300, f"300 ids were asked for at once, {len(ids)} came")
+        _require(
+            len(set(ids)) == 300,
+            f"300 ids were asked for at once, {len(set(ids))} different ones came",
+        )
         method.tell(ids, [Score(toy_score(library.values(library.index(i)))) for i in ids])
         drive(method, toy_score)
     _finite(method)
@@ -251,7 +287,9 @@ CHECKS: tuple[Callable[[Factory], None], ...] = (
     shares_the_scout,
     ranks_ties_by_id,
     breaks_ties_by_its_seed,
+    replays_from_its_record,
     continues_from_its_record,
+    asks_the_same_whatever_its_budget,
     stays_finite_on_constant_scores,
     survives_three_equal_scouts,
     survives_near_duplicate_rows,
@@ -277,6 +315,30 @@ def _line(size: int, *, values: list[float] | None = None) -> Library:
                         "name": "x",
                         "kind": "grid",
                         "values": values or [float(i) for i in range(size)],
+                    }
+                ],
+            }
+        )
+    )
+
+
+def _scout_size(factory: Factory) -> int:
+    return factory(toy_library(), seed=0, budget=1).parameters.scout
+
+
+def _labels(size: int) -> Library:
+    return Library.build(
+        specification_from(
+            {
+                "name": "labels",
+                "task": "toy",
+                "title": "labels",
+                "source": "the contract suite",
+                "coordinates": [
+                    {
+                        "name": "label",
+                        "kind": "categorical",
+                        "values": [f"l{i:02d}" for i in range(size)],
                     }
                 ],
             }

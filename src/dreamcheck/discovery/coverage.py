@@ -35,17 +35,24 @@ class ReferenceComponents:
         return int(np.bincount(inside).max()) if len(inside) else 0
 
 
-def top_set(library: Library, scores: np.ndarray, *, percent: int) -> np.ndarray:
+def top_set(
+    library: Library, scores: np.ndarray, *, percent: int, failed: np.ndarray | None = None
+) -> np.ndarray:
     """Indices of the ceil(percent% of N) highest scores, best first; ties by id.
+
+    Args:
+        failed: bool [N], inputs without a score; N counts the others only.
 
     Raises:
         UsageError: the percentage is not in 1..100, or a score is not finite.
     """
     if not 1 <= percent <= 100:
         raise UsageError(f"percent = {percent}; the top share is a whole number from 1 to 100.")
-    if not np.isfinite(scores).all():
+    failed = np.zeros(len(scores), dtype=bool) if failed is None else failed
+    if not np.isfinite(scores[~failed]).all():
         raise UsageError("a reference top set needs a finite score for every input.")
-    size = -(-percent * len(scores) // 100)
+    size = -(-percent * int((~failed).sum()) // 100)
+    scores = np.where(failed, -np.inf, scores)
     ranked = np.argsort(-scores, kind="stable")
     last = scores[ranked[size - 1]]
     sure = ranked[scores[ranked] > last]
@@ -54,7 +61,12 @@ def top_set(library: Library, scores: np.ndarray, *, percent: int) -> np.ndarray
 
 
 def reference_components(
-    library: Library, scores: np.ndarray, *, percent: int, graph: Graph | None = None
+    library: Library,
+    scores: np.ndarray,
+    *,
+    percent: int,
+    failed: np.ndarray | None = None,
+    graph: Graph | None = None,
 ) -> ReferenceComponents:
     """Components of the top set on the full reference subgraph, by union-find.
 
@@ -62,10 +74,11 @@ def reference_components(
         library: the searched library.
         scores: every input's reference score [N].
         percent: q.
+        failed: inputs without a score, bool [N]; none of them is a top input.
         graph: the library's graph, if there is one already.
     """
     graph = graph or Graph(library)
-    top = top_set(library, scores, percent=percent)
+    top = top_set(library, scores, percent=percent, failed=failed)
     member = np.zeros(len(library), dtype=bool)
     member[top] = True
     parent = np.arange(len(library))

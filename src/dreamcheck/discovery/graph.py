@@ -67,6 +67,18 @@ class Graph:
             distance[frontier] = step
         return distance
 
+    def isolated(self) -> np.ndarray:
+        """Tuples without any valid tuple one adjacent step away, sorted indices."""
+        library = self.library
+        alone = np.ones(len(library), dtype=bool)
+        for c in self._ordered:
+            for move in (-1, 1):
+                target = library.digits[:, c].astype(np.int64) + move
+                inside = np.flatnonzero((target >= 0) & (target < library.radices[c]) & alone)
+                found = library.positions(library.codes[inside] + move * library.strides[c]) >= 0
+                alone[inside[found]] = False
+        return np.flatnonzero(alone)
+
     def _steps(self, indices: np.ndarray) -> np.ndarray:
         library = self.library
         digits = library.digits[indices].astype(np.int64)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 from dreamcheck.errors import UsageError
 
@@ -67,3 +69,30 @@ def get_parameters(name: str) -> SearchParameters:
             f"no search parameters are called {name!r}; known: {', '.join(PARAMETERS)}."
         )
     return PARAMETERS[name]
+
+
+def parameters_from(
+    given: Mapping[str, Any], *, origin: str, base: SearchParameters | None = None
+) -> SearchParameters:
+    """Parameters from plain data: a named column ("preset"), with single fields replaced.
+
+    Args:
+        given: {"preset": name, field: value, ...}; every entry is optional.
+        origin: what a message says it was read from.
+        base: what the fields replace when no preset is named; "lewm-pusht" when None.
+
+    Raises:
+        UsageError: an unknown preset, or a field that no method has.
+    """
+    fields = dict(given)
+    name = fields.pop("preset", None)
+    column = get_parameters(name) if name is not None else base or get_parameters("lewm-pusht")
+    unknown = sorted(set(fields) - set(asdict(column)))
+    if unknown:
+        raise UsageError(
+            f"{origin} has no field {unknown[0]!r}; known: {', '.join(asdict(column))}."
+        )
+    for field, value in fields.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise UsageError(f"{origin}: {field} = {value!r} is not a number.")
+    return replace(column, **fields)

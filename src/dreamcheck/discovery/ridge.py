@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dreamcheck.stats import ridge_weights
+
 CHUNK = 1 << 17
 
 
@@ -50,15 +52,7 @@ def fit(psi: np.ndarray, scores: np.ndarray, *, penalty: float) -> QuadraticRidg
     centre, mean = x.mean(axis=0), float(scores.mean())
     x = x - centre
     y = scores - mean
-    n, p = x.shape
-    if n < p:  # the dual: an n x n system instead of p x p
-        gram = x @ x.T
-        gram[np.diag_indices(n)] += penalty
-        weights = x.T @ np.linalg.solve(gram, y)
-    else:
-        gram = x.T @ x
-        gram[np.diag_indices(p)] += penalty
-        weights = np.linalg.solve(gram, x.T @ y)
+    weights = ridge_weights(x, y, penalty=penalty)
     d = psi.shape[1]
     quadratic = np.diag(weights[d : 2 * d])
     quadratic[np.triu_indices(d, k=1)] = weights[2 * d :]

@@ -34,7 +34,10 @@ RESAMPLES = 4000
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """coordinate in [low, high) (or [low, high] in the last bin), or equal to a category."""
+    """coordinate in [low, high) (or [low, high] in the last bin), or equal to a category.
+
+    The outer bins are open: -inf below the first, inf above the last.
+    """
 
     coordinate: str
     unit: str
@@ -47,6 +50,10 @@ class Condition:
         if self.category is not None:
             return f"{self.coordinate} = {self.category}"
         unit = "" if self.unit in ("", "?", "unknown") else f" {self.unit}"
+        if self.low == -np.inf:
+            return f"{self.coordinate} < {self.high:.4g}{unit}"
+        if self.high == np.inf:
+            return f"{self.coordinate} >= {self.low:.4g}{unit}"
         return f"{self.coordinate} in [{self.low:.4g}, {self.high:.4g}{']' if self.last else ')'}{unit}"
 
     def holds(self, values: np.ndarray) -> np.ndarray:

@@ -8,16 +8,14 @@ Source: spec/discovery.md sections 1 and 6.
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping
-from importlib import resources
-from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from dreamcheck.digest import digest
 from dreamcheck.errors import SpecificationError
+from dreamcheck.presets import model_from, parse_toml, preset_names, preset_text
 
 Value = int | float | str
 
@@ -249,10 +247,7 @@ class InputSpecification(BaseModel):
 
 def specification_names() -> tuple[str, ...]:
     """Names of the specifications that ship, sorted."""
-    folder = resources.files(PRESET_PACKAGE)
-    return tuple(
-        sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml"))
-    )
+    return preset_names(PRESET_PACKAGE)
 
 
 def get_specification(name: str) -> InputSpecification:
@@ -264,19 +259,10 @@ def get_specification(name: str) -> InputSpecification:
     Raises:
         SpecificationError: no such name (the message lists the known ones) or a bad file.
     """
-    if name.endswith(".toml"):
-        path = Path(name)
-        if not path.is_file():
-            raise SpecificationError(f"specification file {name!r} does not exist.")
-        return parse_specification(path.read_text(encoding="utf-8"), origin=name)
-    if name not in specification_names():
-        raise SpecificationError(
-            f"no input specification is called {name!r}. Known: "
-            f"{', '.join(specification_names())}. A file of your own is given by its path, "
-            "ending in .toml."
-        )
-    text = (resources.files(PRESET_PACKAGE) / f"{name}.toml").read_text(encoding="utf-8")
-    return parse_specification(text, origin=f"{name}.toml")
+    text, origin = preset_text(
+        PRESET_PACKAGE, name, kind="input specification", error=SpecificationError
+    )
+    return parse_specification(text, origin=origin)
 
 
 def parse_specification(text: str, *, origin: str) -> InputSpecification:
@@ -285,11 +271,9 @@ def parse_specification(text: str, *, origin: str) -> InputSpecification:
     Raises:
         SpecificationError: not TOML, or a field that is missing, unknown or out of its domain.
     """
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as e:
-        raise SpecificationError(f"{origin} is not valid TOML: {e}.") from e
-    return specification_from(data, origin=origin)
+    return specification_from(
+        parse_toml(text, origin=origin, error=SpecificationError), origin=origin
+    )
 
 
 def specification_from(data: Mapping[str, Any], *, origin: str = "data") -> InputSpecification:
@@ -298,11 +282,10 @@ def specification_from(data: Mapping[str, Any], *, origin: str = "data") -> Inpu
     Raises:
         SpecificationError: a field is missing, unknown or out of its domain.
     """
-    try:
-        return InputSpecification.model_validate(dict(data))
-    except ValidationError as e:
-        first = e.errors()[0]
-        where = ".".join(str(p) for p in first["loc"]) or "the specification"
-        raise SpecificationError(
-            f"{origin}: {where}: {first['msg'].removeprefix('Value error, ')}."
-        ) from e
+    return model_from(
+        InputSpecification,
+        data,
+        origin=origin,
+        whole="the specification",
+        error=SpecificationError,
+    )

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dreamcheck.doctor.contract import Finding, Verdict
+from dreamcheck.data.drawn import DrawnEpisodes
+from dreamcheck.data.episodes import Episodes
+from dreamcheck.doctor.contract import Check, Finding, Verdict
 from dreamcheck.doctor.examination import run_check
 from dreamcheck.doctor.registry import all_checks, chosen_checks
 from dreamcheck.doctor.subject import Subject
@@ -19,6 +21,8 @@ from dreamcheck.errors import GuardRefused, UsageError
 from dreamcheck.models.protocol import WorldModel
 from dreamcheck.models.reference import load_support
 from dreamcheck.models.registry import checkpoint_folder
+from dreamcheck.planning.guarding import Guarded
+from dreamcheck.tasks.protocol import Restartable, Task
 
 GUARDS: dict[str, tuple[str, ...]] = {
     "discover": ("training_mode", "model_nan", "batch_mates", "collapse", "domain_guard"),
@@ -29,7 +33,10 @@ GUARDS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Which command depends on which checks."""
 
-_KEPT: dict[tuple[str, ...], Finding] = {}
+AUDIT_WINDOWS = 32
+"""Windows of the normalisation audit before planning; the doctor looks at more."""
+
+_KEPT: dict[tuple[str, ...], tuple[Finding, tuple[Any, ...]]] = {}
 
 
 def guards_of(command: str) -> tuple[str, ...]:
@@ -57,12 +64,7 @@ def require(guards: Sequence[str], subject: Subject, *, allow: Sequence[str] = (
         )
     stamps = []
     for check in chosen_checks(only=tuple(guards)):
-        key = _key(check.name, subject)
-        finding = _KEPT.get(key) if key else None
-        if finding is None:
-            finding = run_check(check, subject)
-            if key:
-                _KEPT[key] = finding
+        finding = _found(check, subject)
         if finding.verdict is not Verdict.WRONG:
             continue
         name, headline = next(iter(finding.measured.items()))
@@ -100,6 +102,67 @@ def stamps_of(
     support = load_support(folder) if folder else None
     subject = Subject(model=model, support=support, **parts)
     return require(guards_of(command), subject, allow=tuple(allow or ()))
+
+
+def guarded(
+    command: str,
+    name: str,
+    model: WorldModel,
+    *,
+    task: Task,
+    episodes: Episodes,
+    allow: Sequence[str] | None = None,
+    **parts: Any,
+) -> Guarded:
+    """``stamps_of``, with the two readings that every planned evaluation carries (P1).
+
+    The normalisation audit is a reading and not a guard: stale statistics distort a rate, which the
+    record then says. Where the episodes hold states only, it looks at the frames the task draws of
+    them.
+
+    Args:
+        episodes: those that are planned on. parts: further parts of the ``Subject``.
+
+    Raises:
+        GuardRefused: a guard failed that was not allowed.
+    """
+    folder = checkpoint_folder(name)
+    support = load_support(folder) if folder else None
+    subject = Subject(model=model, support=support, task=task, episodes=episodes, **parts)
+    stamps = require(guards_of(command), subject, allow=tuple(allow or ()))
+    frames = episodes
+    if not subject.has("frames") and isinstance(task, Restartable) and subject.has("state"):
+        frames = DrawnEpisodes(episodes, task, image_size=model.conventions.image_size)
+    normalised = Subject(model=model, task=task, episodes=frames, windows=AUDIT_WINDOWS)
+    (guard,), (audit,) = chosen_checks(only=("domain_guard",)), chosen_checks(only=("batchnorm",))
+    return Guarded(
+        stamps=tuple(stamps),
+        domain_guard=_reading(_found(guard, subject)),
+        norm_audit=_reading(run_check(audit, normalised)),
+    )
+
+
+def _reading(finding: Finding) -> dict[str, Any]:
+    """A finding's verdict and numbers, plain; its time is left out, since it never repeats."""
+    said = finding.to_dict()
+    return {
+        "verdict": said["verdict"],
+        "measured": said["measured"],
+        "threshold": said["threshold"],
+        "evidence": said["evidence"] or ([finding.needs] if finding.needs else []),
+    }
+
+
+def _found(check: Check, subject: Subject) -> Finding:
+    """The check's finding, asked once per model, task and data."""
+    key = _key(check.name, subject)
+    if key is None:
+        return run_check(check, subject)
+    if key not in _KEPT:
+        # The parts stay alive with the verdict: a key holds their ids, which must not be reused.
+        parts = (subject.task, subject.episodes, subject.protocol)
+        _KEPT[key] = (run_check(check, subject), parts)
+    return _KEPT[key][0]
 
 
 def _key(check: str, subject: Subject) -> tuple[str, ...] | None:

@@ -248,6 +248,11 @@ class Evaluation(Entry):
             raise ValueError("score and risk are None together")
         return self
 
+    @property
+    def task_active(self) -> bool:
+        """Whether it paid nothing for a lack of activity; a failed measurement is not active."""
+        return self.score is not None and self.score == self.risk
+
     def cites(self) -> tuple[tuple[str, str], ...]:
         """The measurements it aggregates."""
         return tuple(("measurement", key) for key in self.measurements)

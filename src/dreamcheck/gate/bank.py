@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -101,7 +102,7 @@ class Bank(_Part):
 
 
 def save_bank(bank: Bank, folder: str | Path) -> Path:
-    """Write ``folder/bank.json``, one entry a line, with its digest.
+    """Write ``folder/bank.json``, one entry a line, with its digest; whole or not at all.
 
     Raises:
         UsageError: another bank is there.
@@ -117,7 +118,9 @@ def save_bank(bank: Bank, folder: str | Path) -> Path:
     entries = values.pop("entries")
     head = json.dumps({**values, "digest": bank.digest}, indent=1, sort_keys=True)[:-2]
     lines = ",\n  ".join(json.dumps(e, sort_keys=True) for e in entries)
-    path.write_text(f'{head},\n "entries": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
+    new = path.with_name(FILE + ".new")
+    new.write_text(f'{head},\n "entries": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
+    os.replace(new, path)
     return path
 
 

@@ -131,10 +131,14 @@ def require_same(bank: Bank, probe: RiskProbe, *, label: str) -> list[str]:
         InterfaceMismatch: what differs, with both values.
     """
     m, h = bank.measured, probe.horizons
+    mine = interface_of(probe)
     found = {
         "task": (m.task, probe.task.name),
         "task version": (m.task_version, probe.task.version),
-        "policy": (m.policy_digest, interface_of(probe).policy),
+        "policy": (
+            f"{m.policy} {m.policy_digest[:12]}",
+            f"{probe.policy.name} {mine.policy[:12]}",
+        ),
         "target": (m.target, probe.target.name),
         "risk unit": (m.unit, loss_unit(probe.target.unit, probe.discrepancy)),
         "readout columns": (
@@ -148,15 +152,18 @@ def require_same(bank: Bank, probe: RiskProbe, *, label: str) -> list[str]:
     for what, (kept, now) in found.items():
         if kept == now:
             continue
-        if (
-            "appearance" in str(kept)
-            and str(kept).split(", appearance")[0] == str(now).split(", appearance")[0]
-        ):
-            what = "task appearance"
+        way_out = "Replay the bank where it was made"
+        if what == "task version":
+            if str(kept).split(", appearance")[0] == str(now).split(", appearance")[0]:
+                what = "task appearance"
+            way_out = (
+                f"It was made with {m.package_version}, this is {probe.task.package_version}: "
+                "replay it with those packages"
+            )
         raise InterfaceMismatch(
             f"the bank {bank.title!r} was made with {what} {kept!r}, the {label} is driven with "
-            f"{now!r}: their risks cannot meet (law 7). Replay the bank where it was made, or make "
-            "a new one with `dreamcheck discover` and `dreamcheck bank`."
+            f"{now!r}: their risks cannot meet (law 7). {way_out}, or make a new one with "
+            "`dreamcheck discover` and `dreamcheck bank`."
         )
     if m.package_version != probe.task.package_version:
         return [

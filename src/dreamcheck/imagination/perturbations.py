@@ -234,6 +234,11 @@ class Perturbation:
         if self.is_identity:
             return frames
         n = len(frames)
+        if frames.ndim != 4 or frames.shape[1] != 3:
+            raise UsageError(
+                f"frames of shape {tuple(frames.shape)} cannot be perturbed: [N, 3, height, width], "
+                "RGB, is needed."
+            )
         if len(scenes) != n or len(moments) != n:
             raise UsageError(
                 f"{n} frames came with {len(scenes)} scenes and {len(moments)} moments; each frame "

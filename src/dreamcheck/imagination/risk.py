@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dreamcheck.errors import Abstention
 from dreamcheck.imagination.futures import Futures, Horizons, collect, replay
 from dreamcheck.imagination.runner import Runner
 from dreamcheck.imagination.support import Support
@@ -43,7 +44,7 @@ class Row:
         readout's error; None with ``floor_reason`` where it cannot be measured.
     readout_error: mean |probe(encoded real future) - true state|; None without a state readout.
     true_steps: mean |probe(imagined) - true state| per step; None likewise.
-    disagreement: mean |probe A - probe B| on imagined latents; None likewise.
+    disagreement: mean |probe A - probe B| on imagined latents; None likewise, and with one probe.
     discontinuity: sum over the forecast of the environment's jumps, in the task's unit.
     contact, path, progress: sums over the forecast of the task's measures, in its units.
     support_state, support_latent: percentiles at the last observed frame; None without a
@@ -258,11 +259,14 @@ class RiskProbe:
         own = np.abs(target.read(future) - truth).mean(axis=(1, 2))
         true_steps = np.abs(target.read(imagined) - truth).mean(axis=2)
         flat = imagined.reshape(-1, *imagined.shape[2:])
-        apart = self.readout.disagreement(flat).reshape(n, -1).mean(axis=1)
+        try:
+            apart = self.readout.disagreement(flat).reshape(n, -1).mean(axis=1).tolist()
+        except Abstention:  # a single probe has nothing to disagree with
+            apart = [None] * n
         return {
             "readout_error": [float(v) for v in own],
             "true_steps": [tuple(map(float, v)) for v in true_steps],
-            "disagreement": [float(v) for v in apart],
+            "disagreement": apart,
         }
 
     def _support(

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from dreamcheck.digest import digest, digest_arrays
-from dreamcheck.errors import CheckpointError, InterfaceMismatch, UsageError
+from dreamcheck.errors import Abstention, CheckpointError, InterfaceMismatch, UsageError
 from dreamcheck.models.checkpoint import read_tensors, write_json, write_tensors
 from dreamcheck.models.protocol import WorldModel
 from dreamcheck.tasks.protocol import Column
@@ -165,6 +165,20 @@ class StateProbe:
                     tile = torch.cat([tile, tile[:1].expand(_TILE - n, -1)])
                 out.append(self._forward(tile)[:n])
         return torch.cat(out).double().numpy() if out else np.zeros((0, len(self.columns)))
+
+    def disagreement(self, latents: Tensor | np.ndarray) -> np.ndarray:
+        """Never given: one probe has no second one to part from.
+
+        A single probe reads states wherever a ``Readout`` is asked for, e.g. in ``explain``; only
+        what rests on disagreement needs two.
+
+        Raises:
+            Abstention: always; it names the way out.
+        """
+        raise Abstention(
+            f"probe {self.name!r} is one probe: disagreement is measured between two, fitted on "
+            "disjoint halves of the training episodes. Pass CrossFitted(a, b), or leave it out."
+        )
 
     def _forward(self, z: Tensor) -> Tensor:
         t = self.tensors

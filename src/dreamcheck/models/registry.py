@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from importlib import metadata, resources
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -44,6 +47,16 @@ def checkpoint_folder(name: str | Path) -> Path | None:
     if str(name) in shipped_models():
         return shipped_folder() / str(name)
     return None
+
+
+def recorded_recipe(name: str | Path) -> Mapping[str, Any] | None:
+    """The training recipe in a checkpoint's own configuration, or None where it holds none."""
+    folder = checkpoint_folder(name)
+    if folder is None or not (folder / CONFIG_FILE).is_file():
+        return None
+    held = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+    recipe = held.get("training", {}).get("recipe")
+    return recipe if isinstance(recipe, dict) else None
 
 
 def load_model(name: str | Path, *, device: torch.device | str = "cpu") -> WorldModel:

@@ -177,6 +177,8 @@ def audit(
         UsageError: as ``feasibility`` and ``select``; a goal outside the arena.
     """
     terminated = data.terminated()
+    if protocol.episode_filter != "none":
+        data.need_terminated(protocol.episode_filter)
     rule = rule_of(protocol, criteria)
     finals = None
     if terminated is not None and data.has_target():

@@ -33,6 +33,7 @@ from dreamcheck.planning.evaluate import (
 from dreamcheck.planning.execution import Rows, Trajectories, run_control
 from dreamcheck.planning.film import Film
 from dreamcheck.planning.groups import Kept, run_groups
+from dreamcheck.planning.guarding import Guard, Guarded
 from dreamcheck.planning.objectives import GoalLatent, Objective
 from dreamcheck.planning.protocol import Protocol
 from dreamcheck.planning.results import ArmResult, Rate, Realised, arm_result, rate
@@ -229,7 +230,7 @@ def explain(
     search_factor: int = 10,
     streams: int = 1,
     cells: Sequence[Cell] = ALL_CELLS,
-    stamps: Sequence[str] = (),
+    guard: Guard | None = None,
     speed: str = "exact",
     progress: Progress | None = None,
     keep: str | Path | None = None,
@@ -246,7 +247,7 @@ def explain(
         true_cost: "path", the way through the door, or "straight".
         streams: planner streams per episode; with several, flips are of case means over 1/2.
         cells: which of the eight to run; ``WATERFALL_CELLS`` leaves the two dearest out.
-        speed: of the cells with model cost and model dynamics, as in ``plan``.
+        guard, speed: as in ``plan``; speed of the cells with model cost and model dynamics.
         keep: folder for finished groups of episodes, as in ``plan``.
 
     Raises:
@@ -265,6 +266,7 @@ def explain(
     task, criteria, held, report, selection = prepare(
         protocol, task, data=data, history=model.history_max
     )
+    guarded = Guarded() if guard is None else guard(model, task, held)
     rule = rule_of(protocol, criteria)
     rows = Rows.of(selection.cases, streams)
     setup = setup_of(model, task, protocol, rule, held, rows, readout=readout, progress=progress)
@@ -331,8 +333,20 @@ def explain(
         controls=controls,
         missing=missing,
         readout=readout,
-        realised=realised_of(setup, selection, held, score, solver, criteria, rule, report, speed),
-        stamps=stamps,
+        realised=realised_of(
+            setup,
+            selection,
+            held,
+            score,
+            solver,
+            criteria,
+            rule,
+            report,
+            speed,
+            replans=arms[PROTOCOL].replans,
+            guarded=guarded,
+        ),
+        stamps=guarded.stamps,
         trajectories=trajectories,
         atlas=atlas,
         film=lambda fixed: _film(fixed, arms, rows, atlas, rule.parts[0].tolerance),

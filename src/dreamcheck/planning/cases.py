@@ -43,6 +43,8 @@ class Selection:
     num_eligible: episodes that the goal rule, context and filter allow.
     span_min, span_mean, span_max: legal starts per eligible episode, minus one.
     moved_starts: cases whose start is not frame 0.
+    committed, committed_digest: episodes of the committed list as written, and the digest of its
+        whole content; None without one.
     """
 
     cases: tuple[Case, ...]
@@ -53,6 +55,8 @@ class Selection:
     span_max: int
     moved_starts: int
     list_digest: str
+    committed: tuple[int, ...] | None = None
+    committed_digest: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The record, cases included."""
@@ -118,8 +122,10 @@ def select(protocol: Protocol, data: Recorded, *, history: int = 1) -> Selection
     )
     usable = eligible(protocol, data.lengths, terminated=flags, history=history)
     room = spans(protocol, data.lengths, history=history)
+    listed: dict[str, Any] | None = None
     if protocol.episode_list is not None:
-        drawn, marks = _committed(protocol, data, usable)
+        listed = read_list(protocol.episode_list)
+        drawn, marks = _committed(protocol, data, usable, listed)
         picks = [(e, 0) for e in drawn]
     else:
         if len(usable) == 0:
@@ -155,6 +161,8 @@ def select(protocol: Protocol, data: Recorded, *, history: int = 1) -> Selection
         span_max=int(allowed.max()),
         moved_starts=sum(s > 0 for _, s in picks),
         list_digest=digest([[c.id, c.start_state, c.goal_state] for c in cases]),
+        committed=None if listed is None else tuple(x["episode"] for x in listed["episodes"]),
+        committed_digest=None if listed is None else digest(listed),
     )
 
 
@@ -218,10 +226,8 @@ def _goal(protocol: Protocol, data: Recorded, e: int, s: int) -> tuple[np.ndarra
 
 
 def _committed(
-    protocol: Protocol, data: Recorded, usable: np.ndarray
+    protocol: Protocol, data: Recorded, usable: np.ndarray, listed: Mapping[str, Any]
 ) -> tuple[list[int], list[dict[str, Any]]]:
-    assert protocol.episode_list is not None
-    listed = read_list(protocol.episode_list)
     if listed.get("goal_offset", listed.get("offset")) != protocol.offset:
         raise UsageError(
             f"episode_list {protocol.episode_list} was made for offset "

@@ -53,6 +53,8 @@ class CostMaker(Interface):
 class Replan:
     """What one replan of one row imagined, and what its plan and a random one came to.
 
+    iterations, candidates: counted while the solver ran: how often it asked for costs, and of how
+        many candidates in all; None in records of earlier versions.
     imagined_cost, realised_cost: (chosen, random), in the objective's unit.
     imagined_distance, realised_distance: (chosen, random) to the goal after the whole plan, in
     task units; None without a readout, or where the task cannot be branched.
@@ -65,6 +67,8 @@ class Replan:
     near_ties: int
     out_of_range: float
     plan_out_of_range: float
+    iterations: int | None = None
+    candidates: int | None = None
     imagined_cost: tuple[float, float] | None = None
     realised_cost: tuple[float, float] | None = None
     imagined_distance: tuple[float, float] | None = None
@@ -341,6 +345,22 @@ def run_planner(
     )
 
 
+class _Counted:
+    """A cost that counts what the solver really asked of it (P2); otherwise the cost itself."""
+
+    def __init__(self, cost: CandidateCost) -> None:
+        self.cost = cost
+        self.iterations = self.candidates = 0
+
+    def __call__(self, candidates: Tensor) -> Tensor:
+        self.iterations += 1
+        self.candidates += candidates.shape[1]
+        return self.cost(candidates)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.cost, name)
+
+
 def _solve(
     setup: Setup,
     maker: CostMaker,
@@ -357,10 +377,12 @@ def _solve(
     plans, logged = [], []
     bounds = setup.space.bounds
     for group in groups:
-        cost = maker(
-            None if contexts is None else contexts.rows(group),
-            some(setup.task, simulator, group),
-            goals[group],
+        cost = _Counted(
+            maker(
+                None if contexts is None else contexts.rows(group),
+                some(setup.task, simulator, group),
+                goals[group],
+            )
         )
         plan = solver.solve(
             cost,
@@ -384,6 +406,8 @@ def _solve(
                     near_ties=int(plan.near_ties[i]),
                     out_of_range=float(plan.out_of_range[i]),
                     plan_out_of_range=float(outside[i]),
+                    iterations=cost.iterations,
+                    candidates=cost.candidates,
                 )
             )
     return np.concatenate(plans), logged

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dreamcheck.errors import UsageError
-from dreamcheck.planning.results import Evaluation, same_cases
+from dreamcheck.planning.results import Evaluation, same_evaluated
 from dreamcheck.stats import needed_units
 from dreamcheck.stats.power import (
     mcnemar_needed_pairs,
@@ -93,7 +93,7 @@ def power(
     by_streams: tuple[tuple[int, int], ...] = ()
     if pilot is not None:
         a, b = pilot
-        same_cases(a.planner, b.planner)
+        same_evaluated(a, b)
         _, x = a.planner.table()
         _, y = b.planner.table()
         keep = a.planner.table("trivial")[1][:, 0] == 0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -20,11 +20,13 @@ from dreamcheck.planning.control import (
     Arm,
     ModelCosts,
     Progress,
+    Replan,
     Setup,
     run_planner,
 )
 from dreamcheck.planning.execution import Rows, Trajectories, run_control
 from dreamcheck.planning.groups import Kept, run_groups
+from dreamcheck.planning.guarding import Guard, Guarded
 from dreamcheck.planning.objectives import GoalLatent, Objective, objective_identity
 from dreamcheck.planning.protocol import Protocol
 from dreamcheck.planning.recorded import Recorded, fresh_episodes, recorded
@@ -34,6 +36,7 @@ from dreamcheck.planning.results import (
     Outcome,
     Realised,
     arm_result,
+    check_committed,
     optimism_of,
 )
 from dreamcheck.planning.routes import illegal_steps, with_collision
@@ -42,6 +45,19 @@ from dreamcheck.tasks.criteria import SuccessRule, TaskCriteria, load_criteria
 from dreamcheck.tasks.protocol import Column, Task
 
 CONTROLS = ("random", "zero", "oracle")
+
+
+class Prepared(NamedTuple):
+    """What is settled before a model is loaded (P7).
+
+    task: under the protocol's collision rule. held: the episodes of starts and goals.
+    """
+
+    task: Task
+    criteria: TaskCriteria
+    held: Recorded
+    report: Feasibility
+    selection: Selection
 
 
 def episodes_of(protocol: Protocol, task: Task, *, data: Episodes | None = None) -> Recorded:
@@ -68,8 +84,12 @@ def prepare(
     data: Episodes | None = None,
     criteria: TaskCriteria | None = None,
     history: int = 1,
-) -> tuple[Task, TaskCriteria, Recorded, Feasibility, Selection]:
+) -> Prepared:
     """Everything that is settled before a model is loaded: data, audit, cases (P7).
+
+    Args:
+        history: latents the model reads, for ``context_init = "history"``; 1 where it is not yet
+            known: what fails then fails for any model.
 
     Raises:
         UsageError: the protocol's task, data, list or goals cannot be used; the field is named.
@@ -87,7 +107,7 @@ def prepare(
             "implemented for it. Leave rest_start out: velocities are then restored."
         )
     report, selection = audit(protocol, held, criteria, history=history)
-    return task, criteria, held, report, selection
+    return Prepared(task, criteria, held, report, selection)
 
 
 def plan(
@@ -103,25 +123,28 @@ def plan(
     streams: int | None = None,
     speed: str = "exact",
     log: bool = True,
-    stamps: Sequence[str] = (),
+    guard: Guard | None = None,
+    prepared: Prepared | None = None,
     progress: Progress | None = None,
     keep: str | Path | None = None,
 ) -> Evaluation:
     """Planning success of one checkpoint under one protocol, with its controls.
 
     Args:
-        model: the checkpoint, or a function that loads it: called only after the audit passed
-            (with context_init = "history" it is loaded first, since its history sets the starts).
+        model: the checkpoint, or a function that loads it: called only after the audit passed.
+            With context_init = "history" the audit is then repeated for the model's history.
         data: recorded episodes; not needed for start_rule = "fresh_policy".
         objective: the planner's cost, or a function of the model that makes it; the squared
             distance to the goal's latent by default.
         readout: state from latents, for optimism in task units.
         controls: arms to run beside the planner, on the same cases; one that the task does not
-            offer is left out with the reason.
+            offer is left out with the reason. Without "random" the result says that it has no
+            floor (P14).
         streams: planner streams averaged inside an episode; the protocol's (3) by default.
         speed: "exact", "generic" (step by step), or "screened" (checked bfloat16).
         log: per replan, compare imagined with realised outcomes (optimism).
-        stamps: failed guards that were overridden; written into the result (law 2).
+        guard: asked once the model is loaded; its stamps and readings go into the result (law 2).
+        prepared: what ``prepare`` gave for this protocol, task and data, to spare a second run.
         keep: folder for finished groups of episodes: stopped at any point, the same call goes on
             from there.
 
@@ -133,15 +156,15 @@ def plan(
         raise UsageError(f"speed = {speed!r} is not one of exact, generic, screened.")
     if streams is not None:
         protocol = protocol.replace(streams=streams)
-    loaded: WorldModel | None = model if isinstance(model, WorldModel) else None
-    if loaded is None and protocol.context_init == "history":
-        loaded = model()  # type: ignore[operator]
-    history = loaded.history_max if loaded is not None else 1
-    task, criteria, held, report, selection = prepare(
-        protocol, task, data=data, criteria=criteria, history=history
-    )
-    if loaded is None:
-        loaded = model()  # type: ignore[operator]
+    given = model if isinstance(model, WorldModel) else None
+    if prepared is None:
+        history = 1 if given is None else given.history_max
+        prepared = prepare(protocol, task, data=data, criteria=criteria, history=history)
+    task, criteria, held, report, selection = prepared
+    loaded = given if given is not None else model()  # type: ignore[operator]
+    if protocol.context_init == "history":
+        report, selection = audit(protocol, held, criteria, history=loaded.history_max)
+    guarded = Guarded() if guard is None else guard(loaded, task, held)
     rule = rule_of(protocol, criteria)
     score = _objective(objective, loaded)
     rows = Rows.of(selection.cases, protocol.streams)
@@ -173,10 +196,26 @@ def plan(
             )
         except Abstention as e:
             missing[name] = str(e)
+    if "random" not in controls:
+        missing["random"] = (
+            "the caller did not ask for it: this rate stands without its floor (P14)"
+        )
     results = _results(trajectories, selection, protocol, rule, held.columns, task, arm)
     pooled = [r.out_of_range for r in arm.replans]
-    return Evaluation(
-        realised=realised_of(setup, selection, held, score, solver, criteria, rule, report, speed),
+    made = Evaluation(
+        realised=realised_of(
+            setup,
+            selection,
+            held,
+            score,
+            solver,
+            criteria,
+            rule,
+            report,
+            speed,
+            replans=arm.replans,
+            guarded=guarded,
+        ),
         feasibility=report,
         planner=results.pop("planner"),
         controls=results,
@@ -189,11 +228,13 @@ def plan(
             arm.screening.to_dict() if speed == "screened" and arm.screening is not None else None
         ),
         unit=rule.parts[0].unit,
-        stamps=tuple(stamps),
+        stamps=guarded.stamps,
         selection=selection,
         replans=arm.replans,
         trajectories=trajectories,
     )
+    check_committed(made)
+    return made
 
 
 def inputs_of(setup: Setup, selection: Selection, score: Objective, speed: str) -> dict[str, Any]:
@@ -372,9 +413,17 @@ def realised_of(
     rule: SuccessRule,
     report: Feasibility,
     speed: str,
+    *,
+    replans: Sequence[Replan] = (),
+    guarded: Guarded | None = None,
 ) -> Realised:
-    """The protocol as it came about."""
+    """The protocol as it came about.
+
+    Args:
+        replans: of the planner under test, whose solver's iterations and candidates were counted.
+    """
     p = setup.protocol
+    guarded = guarded or Guarded()
     gaps = [c.gap for c in selection.cases if c.gap is not None]
     notes = [f"{flag}: {why}" for flag, why in zip(report.flags, report.reasons, strict=True)]
     if p.rest_start:
@@ -413,7 +462,19 @@ def realised_of(
         history=setup.model.history_max,
         numerics={**setup.runner.profile, "speed": speed},
         notes=tuple(notes),
+        iterations=_range(r.iterations for r in replans),
+        candidates=_range(r.candidates for r in replans),
+        domain_guard=guarded.domain_guard,
+        norm_audit=guarded.norm_audit,
+        committed_digest=selection.committed_digest,
+        committed=selection.committed,
     )
+
+
+def _range(counts: Iterable[int | None]) -> tuple[int, int] | None:
+    """Least and most; None where nothing was counted."""
+    known = [c for c in counts if c is not None]
+    return (min(known), max(known)) if known else None
 
 
 def _objective(

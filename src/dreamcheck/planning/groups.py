@@ -66,7 +66,6 @@ class Kept:
     def write(self, arm: str, rows: Rows, made: Arm) -> None:
         """One group, in place at once or not at all."""
         path = self._path(arm, rows)
-        path.parent.mkdir(parents=True, exist_ok=True)
         arrays = {f.name: getattr(made.trajectories, f.name) for f in fields(Trajectories)}
         for i, (_, index, latents) in enumerate(made.imagined):
             arrays[f"rows_{i}"], arrays[f"latents_{i}"] = index, latents.numpy()
@@ -75,12 +74,31 @@ class Kept:
             "imagined": [step for step, _, _ in made.imagined],
             "screening": None if made.screening is None else asdict(made.screening),
         }
+        self._put(path, {"meta": json.dumps(meta), "num_replans": made.num_replans, **arrays})
+
+    def read_arrays(self, *name: str) -> dict[str, np.ndarray] | None:
+        """Named arrays as they were written; None where missing or unreadable."""
+        try:
+            with np.load(self._named(name), allow_pickle=False) as held:
+                return {k: held[k] for k in held.files}
+        except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
+            return None
+
+    def write_arrays(self, *name: str, **arrays: np.ndarray) -> None:
+        """Arrays under a name, in place at once or not at all."""
+        self._put(self._named(name), arrays)
+
+    def _put(self, path: Path, arrays: Mapping[str, Any]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_suffix(f".{os.getpid()}.new")
         with new.open("wb") as f:
-            np.savez(f, meta=json.dumps(meta), num_replans=made.num_replans, **arrays)
+            np.savez(f, **arrays)
             f.flush()
             os.fsync(f.fileno())
         os.replace(new, path)
+
+    def _named(self, name: Sequence[str]) -> Path:
+        return self.folder / f"{digest(list(name))[:24]}.npz"
 
     def _path(self, arm: str, rows: Rows) -> Path:
         return self.folder / f"{digest([arm, list(rows.names)])[:24]}.npz"

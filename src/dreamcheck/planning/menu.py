@@ -9,7 +9,8 @@ Source: spec/evidence.md section 8.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,10 @@ from dreamcheck.planning.attribution import (
     explanation_of,
 )
 from dreamcheck.planning.control import Progress, Setup
-from dreamcheck.planning.evaluate import outcomes_of, realised_of, setup_of
+from dreamcheck.planning.evaluate import inputs_of, outcomes_of, realised_of, setup_of
 from dreamcheck.planning.execution import Rows, Trajectories
+from dreamcheck.planning.groups import Kept
+from dreamcheck.planning.guarding import Guard, Guarded
 from dreamcheck.planning.objectives import GoalLatent, Objective
 from dreamcheck.planning.protocol import Protocol
 from dreamcheck.planning.recorded import Recorded, fresh_seeds, policy_named
@@ -86,8 +89,9 @@ def explain_menu(
     search_factor: int = 10,
     streams: int = 1,
     cells: Sequence[Cell] = ALL_CELLS,
-    stamps: Sequence[str] = (),
+    guard: Guard | None = None,
     progress: Progress | None = None,
+    keep: str | Path | None = None,
 ) -> Explanation:
     """The factorial over a fixed menu, for tasks that branch by seed and prefix, such as PushT.
 
@@ -103,6 +107,8 @@ def explain_menu(
 
     Args:
         protocol: fresh starts, and a budget of exactly one plan: nothing is replanned.
+        keep: folder for the menus that are done, one file an episode: stopped at any point, the
+            same call goes on with the first that is missing.
 
     Raises:
         Abstention: a task without policies or raw columns.
@@ -123,17 +129,30 @@ def explain_menu(
     held, kept = _episodes(task, policy, protocol, columns)
     criteria = load_criteria(task.name)
     report, selection = audit(protocol, held, criteria, history=history)
+    guarded = Guarded() if guard is None else guard(model, task, held)
     rule = rule_of(protocol, criteria)
     rows = Rows.of(selection.cases, streams)
     setup = setup_of(model, task, protocol, rule, held, rows, readout=readout)
     score: Objective = GoalLatent(model) if objective is None else objective(model)
     small = int(protocol.solver.build().settings["num_samples"])
     size = small * (search_factor if any(c[2] for c in cells) else 1)
+    done = None
+    if keep is not None:
+        inputs = inputs_of(setup, selection, score, "exact")
+        # A menu does not depend on what counts as success: one simulation serves every rule.
+        inputs |= {"rule": None, "protocol": protocol.replace(success="native").digest}
+        more = {"explain": "menu", "plans": size, "simulator": task.package_version}
+        done = Kept.at(keep, {**inputs, **more})
     menus = []
-    for r in range(len(rows)):
+    for r, name in enumerate(rows.names):
         if progress is not None:
             progress(r, len(rows), "simulating the menus")
-        menus.append(_menu(setup, policy, kept, r, size, score))
+        menu = None if done is None else _read(done, name)
+        if menu is None:
+            menu = _menu(setup, policy, kept, r, size, score)
+            if done is not None:
+                _write(done, name, menu)
+        menus.append(menu)
     if progress is not None:
         progress(len(rows), len(rows), "simulating the menus")
 
@@ -160,7 +179,16 @@ def explain_menu(
     for name, chosen in picks.items():
         controls[name], trajectories[name] = arm(name, chosen)
     realised = realised_of(
-        setup, selection, held, score, protocol.solver.build(), criteria, rule, report, "exact"
+        setup,
+        selection,
+        held,
+        score,
+        protocol.solver.build(),
+        criteria,
+        rule,
+        report,
+        "exact",
+        guarded=guarded,
     )
     return explanation_of(
         protocol,
@@ -182,7 +210,7 @@ def explain_menu(
                 "nothing is replanned",
             ),
         ),
-        stamps=stamps,
+        stamps=guarded.stamps,
         trajectories=trajectories,
         menu=small,
     )
@@ -285,6 +313,20 @@ def _menu(
         latent_cost=model_cost(latents),
         state_cost=(((ends - true) * scale) ** 2).sum(axis=1),
     )
+
+
+def _read(done: Kept, name: str) -> Menu | None:
+    """A row's menu as it was kept; None where it has to be made."""
+    held = done.read_arrays("menu", name)
+    needed = {f.name for f in fields(Menu)} - {"decoded_cost"}
+    if held is None or not needed <= held.keys():
+        return None
+    return Menu(**{n: held[n] for n in needed}, decoded_cost=held.get("decoded_cost"))
+
+
+def _write(done: Kept, name: str, menu: Menu) -> None:
+    arrays = {f.name: getattr(menu, f.name) for f in fields(Menu)}
+    done.write_arrays("menu", name, **{k: v for k, v in arrays.items() if v is not None})
 
 
 def _imagined(setup: Setup, kept: Sequence[Any], case: Any, plans: np.ndarray) -> torch.Tensor:

@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 
 from dreamcheck.errors import UsageError
-from dreamcheck.planning.results import ArmResult, Evaluation, Rate, rate_text, same_cases
+from dreamcheck.planning.guarding import audit_text
+from dreamcheck.planning.results import (
+    ArmResult,
+    Evaluation,
+    Rate,
+    rate_text,
+    same_cases,
+    same_evaluated,
+)
 from dreamcheck.stats import (
     NotTestable,
     bootstrap_interval,
@@ -19,7 +27,11 @@ from dreamcheck.stats import (
     permutation_test,
     sign_flip_test,
 )
-from dreamcheck.stats.rates import difference_paired_wald, difference_unpaired_wald
+from dreamcheck.stats.rates import (
+    difference_paired_newcombe,
+    difference_paired_wald,
+    difference_unpaired_wald,
+)
 from dreamcheck.streams import stream
 
 LEVEL = 0.05
@@ -47,7 +59,9 @@ class Comparison:
     """A against b, paired case by case.
 
     difference: mean of a's case means minus b's, over cases not already solved.
-    low, high: its interval; kind says which. unpaired_low, unpaired_high: the published Wald form,
+    low, high: its interval; kind says which: "paired Wald", or, where that has no width (every case
+    has the same difference), "paired Newcombe score"; "bootstrap over cases" with several streams.
+    unpaired_low, unpaired_high: the published Wald form,
     one stream only. test: "exact McNemar" or "sign-flip on case means".
     a_only, b_only: discordant cases, one stream only.
     verdict: in words, never "equal".
@@ -128,7 +142,74 @@ def compare(a: Evaluation, b: Evaluation, *, name_a: str = "a", name_b: str = "b
             f"{name_a} carries the stamps {sorted(a.stamps)} and {name_b} {sorted(b.stamps)}: a "
             "failed guard on one side only makes the comparison one of guards."
         )
+    same_evaluated(a, b)
+    same_audit(a, b, name_a, name_b)
     return compare_arms(a.planner, b.planner, label=a.label, name_a=name_a, name_b=name_b)
+
+
+def same_audit(a: Evaluation, b: Evaluation, name_a: str, name_b: str) -> None:
+    """Refuse when stale normalisation statistics distort one arm and not the other (B8).
+
+    Raises:
+        UsageError: the audit found one of them wrong and the other fine.
+    """
+    audits = [e.realised.norm_audit for e in (a, b)]
+    verdicts = [None if x is None else x["verdict"] for x in audits]
+    if "wrong" in verdicts and "fine" in verdicts:
+        raise UsageError(
+            f"the normalisation audit says {audit_text(audits[0])} of {name_a} and "
+            f"{audit_text(audits[1])} of {name_b}: a repaired and an unrepaired checkpoint differ by "
+            "the repair. Recalibrate the other one too: dreamcheck doctor CKPT --recalibrate OUT."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PairedTest:
+    """The difference of two success tables case by case; fields as in ``Comparison``."""
+
+    difference: float
+    low: float
+    high: float
+    kind: str
+    unpaired_low: float | None
+    unpaired_high: float | None
+    test: str
+    p: float
+    a_only: int | None
+    b_only: int | None
+
+
+def paired_test(first: np.ndarray, second: np.ndarray, *, label: str, names: str) -> PairedTest:
+    """First minus second: exact McNemar with one stream, a sign flip on case means with several.
+
+    Args:
+        first, second: success of the same cases and streams, [cases, streams], at least one case.
+        label, names: protocol and arms; they name the streams of the bootstrap and the sign flips.
+    """
+    cases, streams = first.shape
+    gaps = first.mean(axis=1) - second.mean(axis=1)
+    if streams == 1:
+        counts = paired_counts(first[:, 0], second[:, 0])
+        paired = difference_paired_wald(counts)
+        if paired.interval.width == 0:
+            # All cases alike: Wald would claim certainty from a handful of episodes.
+            paired = difference_paired_newcombe(counts)
+        free = difference_unpaired_wald(int(first.sum()), cases, int(second.sum()), cases).interval
+        return PairedTest(
+            float(gaps.mean()), paired.interval.low, paired.interval.high, paired.method,
+            free.low, free.high, "exact McNemar", mcnemar_exact(counts.a_only, counts.b_only),
+            counts.a_only, counts.b_only,
+        )  # fmt: skip
+    flipped = sign_flip_test(gaps, rng=stream(0, "sign-flip", f"{label}/{names}"))
+    low = high = float(gaps.mean())
+    kind = "degenerate: every case has the same difference"
+    if cases > 1 and np.ptp(gaps) > 0:
+        boot = bootstrap_interval(gaps, root_seed=0, identity=f"compare/{label}")
+        low, high, kind = boot.low, boot.high, "bootstrap over cases"
+    return PairedTest(
+        float(gaps.mean()), low, high, kind, None, None, "sign-flip on case means", flipped.p,
+        None, None,
+    )  # fmt: skip
 
 
 def compare_arms(
@@ -148,27 +229,7 @@ def compare_arms(
     first, second = first[keep], second[keep]
     if len(ids) == 0:
         raise UsageError("every start is already solved: there is nothing to compare.")
-    streams = first.shape[1]
-    gaps = first.mean(axis=1) - second.mean(axis=1)
-    a_only = b_only = None
-    unpaired: tuple[float | None, float | None] = (None, None)
-    if streams == 1:
-        counts = paired_counts(first[:, 0], second[:, 0])
-        a_only, b_only = counts.a_only, counts.b_only
-        p, test = mcnemar_exact(a_only, b_only), "exact McNemar"
-        paired = difference_paired_wald(counts)
-        low, high, kind = paired.interval.low, paired.interval.high, "paired Wald"
-        free = difference_unpaired_wald(int(first.sum()), len(ids), int(second.sum()), len(ids))
-        unpaired = (free.interval.low, free.interval.high)
-    else:
-        flipped = sign_flip_test(gaps, rng=stream(0, "sign-flip", f"{label}/{name_a}/{name_b}"))
-        p, test = flipped.p, "sign-flip on case means"
-        if len(ids) > 1 and np.ptp(gaps) > 0:
-            boot = bootstrap_interval(gaps, root_seed=0, identity=f"compare/{label}")
-            low, high, kind = boot.low, boot.high, "bootstrap over cases"
-        else:
-            low = high = float(gaps.mean())
-            kind = "degenerate: every case has the same difference"
+    found = paired_test(first, second, label=label, names=f"{name_a}/{name_b}")
     assert a.success is not None and b.success is not None
     warnings = []
     if abs(a.success.value - b.success.value) > FAR_APART or _extreme(a) or _extreme(b):
@@ -178,21 +239,12 @@ def compare_arms(
         b=name_b,
         label=label,
         num_cases=len(ids),
-        num_streams=streams,
+        num_streams=first.shape[1],
         rate_a=a.success,
         rate_b=b.success,
-        difference=float(gaps.mean()),
-        low=low,
-        high=high,
-        kind=kind,
-        unpaired_low=unpaired[0],
-        unpaired_high=unpaired[1],
-        test=test,
-        p=p,
-        a_only=a_only,
-        b_only=b_only,
+        **asdict(found),
         nested=_nested(a, ids, first, second),
-        verdict=verdict(p, float(gaps.mean()), name_a, name_b, len(ids)),
+        verdict=verdict(found.p, found.difference, name_a, name_b, len(ids)),
         warnings=tuple(warnings),
     )
 
@@ -283,14 +335,14 @@ def compare_recipes(
             "one checkpoint appears twice: evaluations of one checkpoint are not training runs."
         )
     for other in both[1:]:
-        same_cases(both[0].planner, other.planner)
+        same_evaluated(both[0], other)
     needed = needed_units(level=level)
     if min(len(a), len(b)) < needed:
         raise NotTestable(
             f"{name_a} has {len(a)} training run(s) and {name_b} {len(b)}; a claim about a recipe "
             f"at level {level:g} needs at least {needed} runs of each (the smallest two-sided p of "
             "k against k runs is 2 / C(2k, k)). Episodes speak for one checkpoint only: use "
-            "unit = 'checkpoint' for that claim.",
+            "unit = 'checkpoint' (--unit checkpoint) for that claim.",
             given=(len(a), len(b)),
             needed=needed,
         )

@@ -5,6 +5,7 @@ Source: spec/protocol.md section 2.
 
 from __future__ import annotations
 
+import difflib
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -169,6 +170,11 @@ class Protocol(BaseModel):
             raise ValueError(
                 f"episode_list: a committed list starts at frame 0; start_rule is {self.start_rule}"
             )
+        if self.episode_list is not None and self.context_init == "history":
+            raise ValueError(
+                "episode_list: a committed list starts at frame 0, where no recorded frame lies "
+                "before it; context_init = history needs some. Use grow or repeat"
+            )
         if self.rng_mode == "shared" and self.streams != 1:
             raise ValueError("streams: rng_mode = shared has one generator, so streams must be 1")
         self.solver.build()
@@ -213,9 +219,11 @@ def protocol_from(values: Mapping[str, Any], *, where: str) -> Protocol:
         first = e.errors()[0]
         field = ".".join(str(p) for p in first["loc"])
         if first["type"] == "extra_forbidden":
+            close = difflib.get_close_matches(field, Protocol.model_fields, n=1)
             raise UsageError(
-                f"{where}: unknown field {field!r}. A protocol has "
-                f"{', '.join(Protocol.model_fields)}."
+                f"{where}: unknown field {field!r}"
+                + (f"; did you mean {close[0]!r}?" if close else ".")
+                + f" A protocol has {', '.join(Protocol.model_fields)}."
             ) from e
         raise UsageError(f"{where}: {field + ': ' if field else ''}{first['msg']}.") from e
 

@@ -25,8 +25,11 @@ REFERENCE = "lewm-repo"
 FRAME = 112
 """Side of a film's frames, px."""
 
-NOT_INPUTS = ("notes", "num_eligible", "span_min", "span_mean", "span_max", "moved_starts")
-"""Fields of a realised protocol that follow from the others."""
+NOT_INPUTS = (
+    "notes", "num_eligible", "span_min", "span_mean", "span_max", "moved_starts", "iterations",
+    "candidates", "domain_guard", "norm_audit", "committed",
+)  # fmt: skip
+"""Fields of a realised protocol that follow from the others, or were measured."""
 
 
 def record_plan(directory: str | Path, evaluation: Evaluation, *, model: str) -> Record:
@@ -121,7 +124,7 @@ def record_dissociation(
                 ],
             }
         ),
-        stamps=tuple(sorted({s for c in checkpoints for s in c.short.stamps})),
+        stamps=tuple(sorted({s for c in checkpoints for s in (*c.short.stamps, *c.long.stamps)})),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ from dreamcheck.planning.admission import Feasibility
 from dreamcheck.planning.cases import Selection
 from dreamcheck.planning.control import Replan
 from dreamcheck.planning.execution import Trajectories
+from dreamcheck.planning.guarding import audit_text
 from dreamcheck.stats import normal_quantile
 
 FAST_SUCCESS_STEPS = 5
@@ -229,7 +231,13 @@ def optimism_of(replans: Sequence[Replan], case: np.ndarray, *, unit: str) -> Op
 
 @dataclass(frozen=True)
 class Realised:
-    """The protocol as it came about (P2); the deviations text is made from it."""
+    """The protocol as it came about (P1, P2); the deviations text is made from it.
+
+    iterations, candidates: (least, most) that a replan's solver really asked for, counted while it
+        ran; the settings only say what was asked for.
+    domain_guard, norm_audit: readings before planning, as in ``Guarded``; None where nobody asked.
+    committed_digest, committed: the committed episode list's content, and its episodes in order.
+    """
 
     protocol: Mapping[str, Any]
     protocol_digest: str
@@ -260,6 +268,12 @@ class Realised:
     history: int
     numerics: Mapping[str, Any]
     notes: tuple[str, ...] = ()
+    iterations: tuple[int, int] | None = None
+    candidates: tuple[int, int] | None = None
+    domain_guard: Mapping[str, Any] | None = None
+    norm_audit: Mapping[str, Any] | None = None
+    committed_digest: str | None = None
+    committed: tuple[int, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -285,6 +299,15 @@ def deviations(realised: Realised, reference: Mapping[str, Any]) -> tuple[str, .
         lines.append(
             f"episodes evaluated: {realised.num_cases}, reference {reference.get('num_eval')}"
         )
+    asked = realised.solver_settings.get("iterations")
+    if (
+        realised.iterations is not None
+        and asked is not None
+        and set(realised.iterations) != {asked}
+    ):
+        low, high = realised.iterations
+        counted = str(low) if low == high else f"{low} to {high}"
+        lines.append(f"solver iterations: {counted} counted per replan, {asked} asked for")
     if realised.protocol.get("start_rule", "").startswith("sampled") and not realised.moved_starts:
         lines.append("a sampled start was requested and moved no start")
     return (*lines, *realised.notes)
@@ -387,6 +410,10 @@ class Evaluation:
             )
         for flag, why in zip(self.feasibility.flags, self.feasibility.reasons, strict=True):
             out.append(f"  {flag}: {why}")
+        out.append(
+            f"  domain guard: {audit_text(self.realised.domain_guard)}; normalisation audit: "
+            f"{audit_text(self.realised.norm_audit)}"
+        )
         return tuple(out)
 
 
@@ -398,6 +425,50 @@ def rate_text(value: Rate | None) -> str:
         f"{value.value:.1%} [{value.low:.1%}, {value.high:.1%}] "
         f"({value.successes:g}/{value.num_cases})"
     )
+
+
+def check_committed(evaluation: Evaluation) -> None:
+    """Refuse an evaluation whose episodes are not those of its committed list (P10).
+
+    Nothing is asked of one without a committed list.
+
+    Raises:
+        UsageError: an episode is missing, was added, or did not start at frame 0.
+    """
+    committed = evaluation.realised.committed
+    if committed is None:
+        return
+    listed = evaluation.realised.protocol.get("episode_list")
+    for arm in (evaluation.planner, *evaluation.controls.values()):
+        evaluated = [o for o in arm.outcomes if o.stream == 0]
+        absent = Counter(committed) - Counter(o.episode for o in evaluated)
+        added = Counter(o.episode for o in evaluated) - Counter(committed)
+        moved = [o.case for o in evaluated if o.start != 0]
+        if absent or added or moved:
+            raise UsageError(
+                f"the arm {arm.name} was not run on its committed list {listed}: not evaluated "
+                f"{sorted(absent)[:5]}, evaluated but not on it {sorted(added)[:5]}, not from frame "
+                f"0 {moved[:5]}. Run the whole list again; a part of it is another design."
+            )
+
+
+def same_evaluated(first: Evaluation, second: Evaluation) -> None:
+    """Refuse to analyse two evaluations together unless their episodes, starts and goals agree.
+
+    Asked of every analysis, registered beforehand or not (P9, P10).
+
+    Raises:
+        UsageError: other episodes, starts, streams or goals, or not a committed list's own.
+    """
+    check_committed(first)
+    check_committed(second)
+    same_cases(first.planner, second.planner)
+    if first.realised.list_digest != second.realised.list_digest:
+        raise UsageError(
+            "the two evaluations share episode numbers but not starts and goals (list "
+            f"{first.realised.list_digest[:12]} against {second.realised.list_digest[:12]}): they "
+            "were made from other data. Run both on the same episodes."
+        )
 
 
 def same_cases(first: ArmResult, second: ArmResult) -> None:

@@ -2,29 +2,77 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dreamcheck.reports.reading import Reader, values_text
 
 
-def beyond(reader: Reader, spec: str) -> dict[str, Any]:
-    """The parts of one search's section; a part that was not measured is empty."""
+def beyond(reader: Reader, spec: str, *, names: Sequence[str]) -> dict[str, Any]:
+    """The parts of one search's section; a part that was not measured is empty.
+
+    names: the specification's coordinates, in its order.
+    """
     return {
-        "reselection": _reselection(reader, spec),
-        "siblings": _siblings(reader, spec),
+        "time": _time(reader, spec),
+        "reselection": _reselection(reader, spec, names),
+        "siblings": _siblings(reader, spec, names),
         "variance": _variance(reader, spec),
-        "basins": _basins(reader, spec),
-        "change": _change(reader, spec),
+        "basins": _basins(reader, spec, names),
+        "change": _change(reader, spec, names),
     }
 
 
-def _reselection(reader: Reader, spec: str) -> list[dict[str, Any]]:
+def _title(values: Mapping[str, Any], names: Sequence[str]) -> str:
+    """An input in one line, in the specification's order; records keep another."""
+    return values_text({n: values[n] for n in names})
+
+
+def _time(reader: Reader, spec: str) -> dict[str, Any] | None:
+    """How an allowed time was spent, and how common failures are."""
+    record = reader.store.get("time-plan", spec)
+    if record is None:
+        return None
+    found = reader.store.get("prevalence", spec)
+
+    def plan(name: str, fmt: str = "{}") -> Any:
+        return reader.field("time-plan", spec, name, fmt)
+
+    def common(name: str, fmt: str = "{}") -> Any:
+        return reader.field("prevalence", spec, name, fmt)
+
+    return {
+        "choice": record.payload["choice"],
+        "allowed": plan("allowed_s", "{:,.0f}"),
+        "checks": plan("checks_s", "{:,.0f}"),
+        "batched": plan("batched_s", "{:.2g}"),
+        "single": plan("single_s", "{:.2g}"),
+        "timed": plan("timed_inputs"),
+        "inputs": plan("inputs", "{:,}"),
+        "sample": plan("sample", "{:,}"),
+        "budget": plan("budget"),
+        "prevalence": None
+        if found is None or found.payload["share"] is None
+        else {
+            "exact": found.payload["exact"],
+            "rule": found.payload["rule"],
+            "unmeasured": common("num_unmeasured") if found.payload["num_unmeasured"] else None,
+            "failing": common("num_failing"),
+            "inputs": common("num_inputs", "{:,}"),
+            "share": common("share", "{:.2%}"),
+            "low": common("low", "{:.2%}"),
+            "high": common("high", "{:.2%}"),
+        },
+    }
+
+
+def _reselection(reader: Reader, spec: str, names: Sequence[str]) -> list[dict[str, Any]]:
     def show(r: dict[str, Any], path: str) -> Any:
         return reader.field("reselection", r["key"], path)
 
     return [
         {
-            "title": values_text(r["values"]),
+            "title": _title(r["values"], names),
             "verdict": r["verdict"],
             "search": show(r, "search_score"),
             "validation": show(r, "validation_risk"),
@@ -35,9 +83,9 @@ def _reselection(reader: Reader, spec: str) -> list[dict[str, Any]]:
     ]
 
 
-def _siblings(reader: Reader, spec: str) -> list[dict[str, Any]]:
+def _siblings(reader: Reader, spec: str, names: Sequence[str]) -> list[dict[str, Any]]:
     titles = {
-        f["input"]: values_text(f["values"])
+        f["input"]: _title(f["values"], names)
         for f in reader.payloads("finding", spec=spec, group="shortlist")
     }
     rows = reader.payloads("sibling", spec=spec, group="shortlist")
@@ -61,12 +109,14 @@ def _variance(reader: Reader, spec: str) -> dict[str, Any] | None:
     if record is None:
         return None
     shares = record.payload["shares"]
+    several = record.payload["num_checkpoints"] > 1
     return {
         "reason": record.payload["reason"],
         "shares": {
             name: reader.field("variance", spec, f"shares.{name}", "{:.0%}")
             for name, value in (shares or {}).items()
-            if value is not None
+            # One checkpoint has no share of its own: a zero there would not be a measurement.
+            if value is not None and (name != "checkpoints" or several)
         },
         "num_inputs": reader.field("variance", spec, "num_inputs", "{}"),
         "num_checkpoints": reader.field("variance", spec, "num_checkpoints", "{}"),
@@ -74,7 +124,7 @@ def _variance(reader: Reader, spec: str) -> dict[str, Any] | None:
     }
 
 
-def _change(reader: Reader, spec: str) -> dict[str, Any] | None:
+def _change(reader: Reader, spec: str, names: Sequence[str]) -> dict[str, Any] | None:
     record = reader.store.get("edit-path", spec)
     if record is None:
         return None
@@ -85,7 +135,7 @@ def _change(reader: Reader, spec: str) -> dict[str, Any] | None:
 
     def edits(step: dict[str, Any]) -> str:
         changes = [f"{e['name']} {e['before']} → {e['after']}" for e in step["edits"]]
-        return ", ".join(changes) or f"nominal: {values_text(step['values'])}"
+        return ", ".join(changes) or f"nominal: {_title(step['values'], names)}"
 
     return {
         "found": path["found"],
@@ -108,10 +158,10 @@ def _change(reader: Reader, spec: str) -> dict[str, Any] | None:
     }
 
 
-def _basins(reader: Reader, spec: str) -> list[dict[str, Any]]:
+def _basins(reader: Reader, spec: str, names: Sequence[str]) -> list[dict[str, Any]]:
     return [
         {
-            "title": values_text(b["values"]),
+            "title": _title(b["values"], names),
             "radius": reader.field("basin", b["key"], "radius", "{:.1f}")
             if b["radius"] is not None
             else None,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dreamcheck.reports.svg import PALETTE, Chart, heat
+from dreamcheck.reports.svg import PALETTE, Chart, heat, series_css
 
 GROUP_NAMES = {
     "shortlist": "found by the search",
@@ -176,7 +176,8 @@ def best_so_far(traces: Sequence[Mapping[str, Any]], *, unit: str) -> str:
     ax, ay = chart.axes(
         (1, max(longest, 2)), (0.0, top * 1.08), x_label="distinct inputs asked", y_label=unit
     )
-    for css, method in zip(PALETTE, methods, strict=False):
+    for place, method in enumerate(methods):
+        css = series_css(place)
         for curve in curves[method]:
             points = [(ax(i + 1), ay(v)) for i, v in enumerate(curve) if np.isfinite(v)]
             if points:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,9 +20,35 @@ STYLE = """<style>
 .shares .changed{background:var(--c1)}
 .shares-row{display:grid;grid-template-columns:minmax(5rem,11rem) minmax(0,1fr);gap:.25rem .7rem;align-items:center;font-size:.84rem;margin:.25rem 0}
 .shares-row span{overflow-wrap:anywhere}
+.line.over-1{stroke-dasharray:8 8}.line.over-2{stroke-dasharray:4 12}.name{fill:var(--ink);font-size:12px;paint-order:stroke;stroke:var(--card);stroke-width:4px}
 .sw{display:inline-block;width:.8em;height:.8em;border-radius:2px;vertical-align:-.05em}
 .sw.certified{background:var(--c3)}.sw.same{background:color-mix(in srgb,var(--c3) 40%,var(--card))}.sw.changed{background:var(--c1)}
 </style>"""
+WIDTH = 420
+NEAR = 6.0
+"""Marks closer than this, in px of the drawing, hide one another."""
+
+
+def colours(count: int) -> list[str]:
+    """A colour class per checkpoint; those beyond the palette share the neutral one."""
+    return [PALETTE[i] if i < len(PALETTE) else "neutral" for i in range(count)]
+
+
+def radii(points: Sequence[tuple[float, float]], *, r: float) -> list[float]:
+    """Radii of dots drawn in this order: one that later dots would cover is a ring around them."""
+    return [
+        r + 2.4 * sum(math.dist(p, q) < NEAR for q in points[i + 1 :]) for i, p in enumerate(points)
+    ]
+
+
+def _overlaps(line: Sequence[tuple[float, float]], others: Sequence[Any]) -> int:
+    """How many earlier lines run within reach along some stretch of this one."""
+
+    def same(other: Sequence[tuple[float, float]]) -> bool:
+        near = [any(math.dist(p, q) < NEAR for q in other) for p in line]
+        return any(a and b for a, b in zip(near, near[1:], strict=False))
+
+    return sum(same(o) for o in others)
 
 
 def film(
@@ -32,7 +59,7 @@ def film(
     Args:
         heads, foot: HTML; foot stands under the columns after the first.
     """
-    columns = f"grid-template-columns:minmax(4.4rem,8rem) repeat({len(heads)},minmax(0,1fr))"
+    columns = f"grid-template-columns:clamp(4.8rem,18%,8rem) repeat({len(heads)},minmax(0,1fr))"
     out = [f'<div class="seen" style="{columns}"><span></span>']
     out += [f'<span class="at">{h}</span>' for h in heads]
     for name, css, pictures in rows:
@@ -43,15 +70,20 @@ def film(
     return "".join(out) + "</div>"
 
 
-def divergence(values: Sequence[float]) -> str:
-    """Distance of the two imagined futures by step, in units of clean motion."""
-    chart = Chart(460, 200, "Distance between the two imagined futures by step", left=50)
+def divergence(values: Sequence[float], typical: Sequence[float] = ()) -> str:
+    """Distance of the two imagined futures by step, in units of clean motion.
+
+    Args:
+        values: of the window in the film. typical: median over windows, drawn thin.
+    """
+    chart = Chart(WIDTH, 230, "Distance between the two imagined futures by step", left=50)
     steps = len(values)
     ax, ay = chart.axes(
-        (1, max(steps, 2)), (0.0, max(*values, 1e-9) * 1.1),
+        (1, max(steps, 2)), (0.0, max(*values, *typical, 1e-9) * 1.1),
         x_label="imagined step", y_label="apart, in clean steps",
         x_ticks=list(range(1, steps + 1)),
     )  # fmt: skip
+    chart.line([(ax(k + 1), ay(v)) for k, v in enumerate(typical)], "c2")
     chart.line([(ax(k + 1), ay(v)) for k, v in enumerate(values)], "c1 bold")
     for k, v in enumerate(values):
         chart.dot(ax(k + 1), ay(v), "c1", r=2.8, title=f"step {k + 1}: {v:.3f}")
@@ -61,8 +93,8 @@ def divergence(values: Sequence[float]) -> str:
 def by_severity(
     checkpoints: Sequence[Mapping[str, Any]], key: str, *, label: str, x_label: str
 ) -> str:
-    """One value by severity, a line per checkpoint."""
-    chart = Chart(460, 240, f"{label} by severity", left=50)
+    """One value by severity, a line per checkpoint; of lines that coincide the later are dashed."""
+    chart = Chart(WIDTH, 240, f"{label} by severity", left=50)
     points = [
         (s["severity"], s[key]) for c in checkpoints for s in c["severities"] if s[key] is not None
     ]
@@ -75,11 +107,21 @@ def by_severity(
     top = 1.0 if key == "sr" else max(max(v for _, v in points) * 1.1, 1e-9)
     ticks = sorted(set(xs)) if len(set(xs)) <= 6 else None
     ax, ay = chart.axes((low, high), (0.0, top), x_label=x_label, y_label=label, x_ticks=ticks)
-    for css, c in zip(PALETTE, checkpoints, strict=False):
+    lines: list[list[tuple[float, float]]] = []
+    dots = []
+    for css, c in zip(colours(len(checkpoints)), checkpoints, strict=True):
         drawn = sorted((s["severity"], s[key]) for s in c["severities"] if s[key] is not None)
-        chart.line([(ax(x), ay(v)) for x, v in drawn], css)
-        for x, v in drawn:
-            chart.dot(ax(x), ay(v), css, title=f"{c['name']}, severity {x:g}: {v:.3f}")
+        line = [(ax(x), ay(v)) for x, v in drawn]
+        under = min(_overlaps(line, lines), 2)
+        chart.line(line, f"{css} over-{under}" if under else css)
+        lines.append(line)
+        dots += [
+            (at, css, f"{c['name']}, severity {x:g}: {v:.3f}")
+            for at, (x, v) in zip(line, drawn, strict=True)
+        ]
+    sizes = radii([at for at, _, _ in dots], r=3.5)
+    for (at, css, title), r in zip(dots, sizes, strict=True):
+        chart.dot(*at, css, r=r, title=title)
     return chart.render()
 
 
@@ -89,12 +131,12 @@ def screen(
     """Relative radius against separation rate; what passes lies in the shaded corner."""
     rows = [
         (css, c["name"], c["severities"][severity])
-        for css, c in zip(PALETTE, checkpoints, strict=False)
+        for css, c in zip(colours(len(checkpoints)), checkpoints, strict=True)
     ]
     drawn = [r for r in rows if r[2]["ir_rel"] is not None and r[2]["sr"] is not None]
     if not drawn:
         return ""
-    chart = Chart(460, 270, "The screen: relative radius and separation rate", left=50)
+    chart = Chart(WIDTH, 270, "The screen: relative radius and separation rate", left=50)
     right = max(1.1, *(s["ir_rel"] * 1.08 for _, _, s in drawn))
     low = min([t_sr, *(s["sr"] for _, _, s in drawn)]) - 0.05
     ax, ay = chart.axes(
@@ -106,10 +148,26 @@ def screen(
     )
     chart.segment(ax(t_ir), ay(1.02), ax(t_ir), ay(max(0.0, low)), "rule", title=f"t_IR {t_ir:g}")
     chart.segment(ax(0), ay(t_sr), ax(right), ay(t_sr), "rule", title=f"t_SR {t_sr:g}")
-    for css, name, s in drawn:
+    points = [(ax(s["ir_rel"]), ay(s["sr"])) for _, _, s in drawn]
+    for (css, name, s), at, r in zip(drawn, points, radii(points, r=5), strict=True):
         title = f"{name}: relative radius {s['ir_rel']:.3f}, separation {s['sr']:.3f}"
-        chart.dot(ax(s["ir_rel"]), ay(s["sr"]), css, r=5, title=title)
+        chart.dot(*at, css, r=r, title=title)
+    _name(chart, [name for _, name, _ in drawn], points)
     return chart.render()
+
+
+def _name(chart: Chart, names: Sequence[str], points: Sequence[tuple[float, float]]) -> None:
+    """Each dot's name beside it, below what is already written there."""
+    written: list[tuple[float, float, float]] = []
+    for (x, y), name in sorted(zip(points, names, strict=True), key=lambda p: (p[0][1], p[0][0])):
+        text = name if len(name) <= 22 else name[:21] + "…"
+        width = 6.6 * len(text)
+        left = x + 13 if x + 13 + width < chart.width else x - 13 - width
+        at = y + 4
+        while any(abs(at - b) < 13 and left < r and a < left + width for a, r, b in written):
+            at += 13
+        written.append((left, left + width, at))
+        chart.text(left, at, text, "name")
 
 
 def shares(rows: Sequence[tuple[str, Mapping[str, int]]]) -> str:

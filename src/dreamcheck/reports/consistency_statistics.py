@@ -37,6 +37,20 @@ def radius_of(shifted: Mapping[str, Any], scales: Sequence[float]) -> float:
     return quantile(per_anchor, QUANTILE)
 
 
+def undefined_because(result: Mapping[str, Any], checkpoint: Mapping[str, Any]) -> list[str]:
+    """Why a checkpoint's rates or relative radii are missing, each reason with its severities."""
+    reasons: dict[str, list[float]] = {}
+    for s in checkpoint["severities"]:
+        said = {s["undefined"], s["not_relative"] if result["reference"] is not None else ""}
+        for why in sorted(said - {""}):
+            reasons.setdefault(why, []).append(s["severity"])
+    every = len(checkpoint["severities"])
+    return [
+        why if len(at) == every else f"severity {', '.join(f'{x:g}' for x in at)}: {why}"
+        for why, at in reasons.items()
+    ]
+
+
 @statistic("consistency-radius", across_interfaces=True)
 def consistency_radius(records: Sequence[Record], params: Mapping[str, Any]) -> float:
     """The invariance radius of the checkpoint at ``position`` under severity ``severity``."""

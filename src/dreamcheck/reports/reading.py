@@ -63,5 +63,5 @@ def values_text(values: Mapping[str, Any] | None) -> str:
 
 
 def slug(text: str) -> str:
-    """A text as part of a number's id."""
-    return "".join(c if c.isalnum() or c in "._-" else "-" for c in text)
+    """A text as part of a number's id; begins with a letter or digit, as an id must."""
+    return "".join(c if c.isalnum() or c in "._-" else "-" for c in text).lstrip("._-")

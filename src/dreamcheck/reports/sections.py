@@ -8,13 +8,18 @@ from typing import Any
 
 from dreamcheck.evidence import Shown
 from dreamcheck.reports import charts
+from dreamcheck.reports.availability import availability
 from dreamcheck.reports.beyond import beyond
 from dreamcheck.reports.cards import confirmed_titles, failure_cards
 from dreamcheck.reports.pictures import data_uri
 from dreamcheck.reports.reading import Reader, slug, values_text
+from dreamcheck.reports.svg import series_css
 
 MOST_ROWS = 500
 """Evaluated inputs in the page's table; a larger study shows the worst ones and says so."""
+
+STRATA = (("in", "in"), ("edge", "edge"), ("out", "out"), ("not measured", None))
+"""How the page calls an input's support, and what the records hold."""
 
 FAR = 99.0
 """Percentile beyond which an imagined latent is far from every training frame."""
@@ -54,9 +59,10 @@ def search_section(reader: Reader, search: Mapping[str, Any]) -> dict[str, Any]:
         "best_chart": charts.best_so_far(traces, unit=reader.unit),
         "methods": _methods(reader, spec, traces),
         "held_out": _held_out(reader, spec, found),
+        "availability": availability(reader, spec),
         "shrinkage": _shrinkage(reader, spec, found),
         "neighbourhood": _neighbourhood(reader, spec),
-        "beyond": beyond(reader, spec),
+        "beyond": beyond(reader, spec, names=names),
         "evaluated": _evaluated(reader, rows, traces),
         "evaluated_total": len(rows),
     }
@@ -91,8 +97,23 @@ def _counts(reader: Reader, spec: str, library_key: str) -> dict[str, Shown]:
             n + "random-listed", "finding", spec=spec, group="random-shortlist"
         ),
         "strata": [  # type: ignore[dict-item]
-            (s, reader.count(f"{n}stratum-{s}", "finding", **shortlist, stratum=s))
-            for s in ("in", "edge", "out")
+            {
+                "name": name,
+                "evaluated": reader.count(
+                    f"{n}stratum-{slug(name)}.evaluated", "evaluation", spec=spec, stratum=stratum
+                ),
+                "shortlisted": reader.count(
+                    f"{n}stratum-{slug(name)}", "finding", **shortlist, stratum=stratum
+                ),
+                "confirmed": reader.count(
+                    f"{n}stratum-{slug(name)}.confirmed",
+                    "finding",
+                    **shortlist,
+                    stratum=stratum,
+                    verdict="confirmed",
+                ),
+            }
+            for name, stratum in STRATA
         ],
     }
 
@@ -119,6 +140,7 @@ def _finding_row(reader: Reader, f: Mapping[str, Any]) -> dict[str, Any]:
             "floor_share": show("floor_share", "{:.0%}"),
             "excess_low": show("excess_numbers.low"),
             "readout": show("readout_error"),
+            "disagreement": show("probe_disagreement"),
             "contact": show("activity.contact", "{:.1f}"),
             "jump": show("activity.discontinuity", "{:.1f}"),
             "support_state": show("support.state", "{:.0f}"),
@@ -230,9 +252,7 @@ def _methods(
     reader: Reader, spec: str, traces: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     out = []
-    for css, method in zip(
-        charts.PALETTE, dict.fromkeys(t["method"] for t in traces), strict=False
-    ):
+    for place, method in enumerate(dict.fromkeys(t["method"] for t in traces)):
         own = [t for t in traces if t["method"] == method]
         query = {"kind": "trace", "where": {"spec": spec, "method": method}}
         best = reader.numbers.number(
@@ -244,7 +264,7 @@ def _methods(
         out.append(
             {
                 "name": method,
-                "css": css,
+                "css": series_css(place),
                 "best": best,
                 "sem": sem,
                 "restarts": reader.count(

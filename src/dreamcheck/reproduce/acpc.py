@@ -27,6 +27,7 @@ from dreamcheck.diagnostics.consistency import (
     summarise,
     transfer_splits,
 )
+from dreamcheck.diagnostics.consistency.reduction import drift_over_runs, regret_over_runs
 from dreamcheck.diagnostics.consistency.transfer import Arithmetic
 from dreamcheck.errors import UsageError
 from dreamcheck.reproduce.acpc_examples import worked_examples
@@ -379,56 +380,14 @@ def _screen_row(screen: ShiftScreen) -> dict[str, Any]:
     }
 
 
-def _per_run(rows: Sequence[Mapping[str, Any]]) -> dict[int, list[Mapping[str, Any]]]:
-    runs: dict[int, list[Mapping[str, Any]]] = {}
-    for r in rows:
-        runs.setdefault(r["run"], []).append(r)
-    return dict(sorted(runs.items()))
-
-
 def error_drift_table(raw: Mapping[str, Any]) -> dict[str, Any]:
     """MAE reductions of section 12: per task, mean over tasks, then mean and sample SD over runs."""
-    rows = raw["rows"]
-
-    def reduction(run: Sequence[Mapping[str, Any]], other: str) -> float:
-        return _mean([(r[other] - r["acpc8_mae"]) / r[other] for r in run])
-
-    per_run = {
-        str(run): {
-            "vs_base": reduction(cells, "base_mae"),
-            "vs_control": reduction(cells, "best_control_mae"),
-        }
-        for run, cells in _per_run(rows).items()
-    }
-    base = [v["vs_base"] for v in per_run.values()]
-    control = [v["vs_control"] for v in per_run.values()]
-    return {
-        "per_run": per_run,
-        "vs_base_mean": _mean(base),
-        "vs_base_sample_sd": float(np.std(base, ddof=1)),
-        "vs_control_mean": _mean(control),
-        "vs_control_sample_sd": float(np.std(control, ddof=1)),
-        "cells_best": sum(r["acpc8_mae"] < min(r["base_mae"], r["best_control_mae"]) for r in rows),
-        "cells": len(rows),
-    }
+    return drift_over_runs([{**r, "acpc_mae": r["acpc8_mae"]} for r in raw["rows"]])
 
 
 def selection_regret_table(raw: Mapping[str, Any]) -> dict[str, Any]:
     """MAE reduction of section 13: from the task-averaged errors, then mean and sample SD."""
-    rows = raw["rows"]
-    per_run = {
-        str(run): 1
-        - _mean([r["plus_h5_mae"] for r in cells]) / _mean([r["baseline_mae"] for r in cells])
-        for run, cells in _per_run(rows).items()
-    }
-    reductions = list(per_run.values())
-    return {
-        "per_run": per_run,
-        "mean": _mean(reductions),
-        "sample_sd": float(np.std(reductions, ddof=1)),
-        "cells_improved": sum(r["plus_h5_mae"] < r["baseline_mae"] for r in rows),
-        "cells": len(rows),
-    }
+    return regret_over_runs([{**r, "expanded_mae": r["plus_h5_mae"]} for r in raw["rows"]])
 
 
 def paper_check(values: Mapping[str, Any], pldm: Sequence[Block]) -> list[dict[str, str]]:

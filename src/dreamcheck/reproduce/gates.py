@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dreamcheck.errors import Abstention
+from dreamcheck.errors import Abstention, UsageError
 from dreamcheck.evidence import Store
 from dreamcheck.evidence.diagnoses import KIND
 from dreamcheck.gate import bank_from_study, gate, load_bank, save_bank
 from dreamcheck.gate.recording import record_gate
 from dreamcheck.progress import Progress
+from dreamcheck.training.pipeline import STAGE_FOLDER
 
 WORDS = ("fixed", "unchanged", "worse", "new", "not_comparable")
 
@@ -56,6 +57,7 @@ def show_gates(
     *,
     task: str,
     study: str | Path,
+    trained: str | Path | None = None,
     seeds: int | None = None,
     threads: int = 1,
     progress: Progress | None = None,
@@ -66,6 +68,8 @@ def show_gates(
 
     Args:
         study: a validated study of the task; where it confirmed nothing, the page says so.
+        trained: a training of several stages, as ``dreamcheck train --stages`` leaves it, whose
+            first and last stage are gated; default: the two stages of the small training.
         seeds: fresh seeds of every gate.
     """
     from dreamcheck.training import train_preset
@@ -77,6 +81,7 @@ def show_gates(
     except Abstention as e:
         (directory / "abstained.txt").write_text(f"{e}\n", encoding="utf-8")
         return directory
+    (directory / "abstained.txt").unlink(missing_ok=True)  # of an earlier study
     bank = load_bank(directory / "bank")
     folders = {}
     for seed in (0, 1):
@@ -85,9 +90,10 @@ def show_gates(
             train_preset(
                 shown.recipe, folders[seed], stages=2, threads=threads, seed=seed, **shown.changes
             )
+    first, last = stages_of(folders[0] if trained is None else trained)
     for name, old, new in (
-        ("stage", folders[0] / "stages" / "1", folders[0]),
-        ("backwards", folders[0], folders[0] / "stages" / "1"),
+        ("stage", first, last),
+        ("backwards", last, first),
         ("seed", folders[0], folders[1]),
     ):
         if not (directory / f"gate-{name}" / "evidence.sqlite").exists():
@@ -101,6 +107,27 @@ def show_gates(
             )
             record_gate(directory / f"gate-{name}", result)
     return directory
+
+
+def stages_of(folder: str | Path) -> tuple[Path, Path]:
+    """The first and the last measured stage of a training: the finished checkpoint is the last.
+
+    Raises:
+        UsageError: it has fewer than two.
+    """
+    folder = Path(folder)
+    found = sorted(
+        (p.parent for p in (folder / STAGE_FOLDER).glob("*/card.json")), key=lambda p: int(p.name)
+    )
+    if (folder / "card.json").exists():
+        found.append(folder)
+    if len(found) < 2:
+        raise UsageError(
+            f"{folder} holds {len(found)} measured stage(s) of a training, two are gated: train "
+            f"with `dreamcheck train --stages 2 --out {folder}`, or go on with one that was "
+            "stopped."
+        )
+    return found[0], found[-1]
 
 
 def page(out: str | Path) -> str:
@@ -139,30 +166,45 @@ def _task(directory: Path, task: str) -> list[str]:
     roles = [e.role for e in bank.entries]
     counts = ", ".join(f"{roles.count(r)} {r}" for r in dict.fromkeys(roles))
     changes = ", ".join(f"{k} = {v}" for k, v in shown.changes.items())
-    rows, notes = [], []
+    rows, notes, chance = [], [], ""
     for name, says in (
-        ("stage", "second stage against first"),
-        ("backwards", "first stage against second (a step back)"),
+        ("stage", "a later stage against the first"),
+        ("backwards", "the first stage against the later (a step back)"),
         ("seed", "seed 1 against seed 0, same recipe"),
     ):
         r = _diagnosis(directory / f"gate-{name}", "gate")
         if r is None:
             rows.append(f"| {says} | not run |" + " |" * 7)
             continue
+        says += f": `{_short(r['new_label'])}` against `{_short(r['old_label'])}`"
         words = " | ".join(str(r["counts"].get(w, 0)) for w in WORDS)
         rows.append(
             f"| {says} | {words} | {_mean(r, 'failure', 'old')} → {_mean(r, 'failure', 'new')} | "
             f"{'regressed' if r['regressed'] else 'not regressed'} |"
         )
         notes = [f"{len(r['seeds'])} fresh seeds an input; risks in {r['unit']}."]
+        if name == "seed":
+            bad = sum(int(r["counts"].get(w, 0)) for w in ("worse", "new"))
+            chance = (
+                f"Between the two seeds, where nothing but chance differs, {bad} of "
+                f"{len(r['cases'])} inputs are worse or new and {r['counts']['fixed']} fixed: what "
+                "`--null` is for."
+            )
     return [
-        f"{title}\n\nBank `{bank.digest[:12]}` of {bank.title!r}: {counts}. Trainings: "
-        f"`{shown.recipe}` with {changes}; seeds 0 and 1, two stages each. Probes may be off by at "
+        f"{title}\n\nBank `{bank.digest[:12]}` of {bank.title!r}: {counts}. `seed-0` and `seed-1`: "
+        f"`{shown.recipe}` with {changes}; two stages each. Probes may be off by at "
         f"most {shown.probe_bound:g} px (--probe-bound, stated because they are small trainings). "
         + " ".join(notes),
         "| new against old | fixed | unchanged | worse | new | not comparable | mean risk of the "
         "failures, old → new | verdict |\n|---|---|---|---|---|---|---|---|\n" + "\n".join(rows),
+        *([chance] if chance else []),
     ]
+
+
+def _short(label: str) -> str:
+    """A checkpoint's folder without the way to it; a stage with its training's name."""
+    path = Path(label)
+    return str(Path(*path.parts[-3:])) if path.parent.name == STAGE_FOLDER else path.name
 
 
 def _mean(result: Mapping[str, Any], role: str, of: str) -> str:

@@ -43,6 +43,7 @@ from dreamcheck.stats.paired import (
     SignTest,
     mcnemar_chi2,
     mcnemar_exact,
+    needed_pairs,
     paired_counts,
     sign_flip_test,
     sign_test,
@@ -90,6 +91,7 @@ from dreamcheck.stats.rates import (
     difference_unpaired_wald,
     mantel_haenszel,
 )
+from dreamcheck.stats.regression import Ridge, fit_ridge, held_out_errors, ridge_weights
 from dreamcheck.stats.siblings import AgainstSiblings, against_siblings, sibling_z
 from dreamcheck.stats.tail import cvar, exact_decimal, tail_count
 from dreamcheck.stats.variance import VarianceSplit, variance_split
@@ -113,6 +115,7 @@ __all__ = [
     "Persistence",
     "PilotVariance",
     "RateDifference",
+    "Ridge",
     "ScoreTest",
     "Shrinkage",
     "SignFlipTest",
@@ -139,6 +142,8 @@ __all__ = [
     "difference_unpaired_wald",
     "exact_decimal",
     "first_hit_step",
+    "fit_ridge",
+    "held_out_errors",
     "hit_indicators",
     "holm",
     "holm_levels",
@@ -156,6 +161,7 @@ __all__ = [
     "median",
     "merge_touching",
     "needed_cases",
+    "needed_pairs",
     "needed_units",
     "normal_quantile",
     "paired_counts",
@@ -170,6 +176,7 @@ __all__ = [
     "quantile_interval",
     "resampled",
     "resolvability",
+    "ridge_weights",
     "score_test",
     "shrinkage_slope",
     "sign_flip_test",

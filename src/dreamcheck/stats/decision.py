@@ -131,6 +131,13 @@ def decide(
                 f"input {name!r} has losses of shape {values.shape}, others {num_seeds}: all "
                 "shortlisted inputs share the declared seeds, NaN where a measurement failed"
             )
+    if not reference.size:
+        raise NotTestable(
+            "there is no random reference input; the shortlist may hold the whole library. "
+            f"{minimum_references} are needed for a 95th percentile",
+            given=0,
+            needed=minimum_references,
+        )
     if reference.ndim != 2 or reference.shape[1:] != num_seeds or default.shape != num_seeds:
         raise StatisticsInputError(
             f"references {reference.shape} and default reset {default.shape} must be on the same "

@@ -69,6 +69,9 @@ def difference_newcombe(
 ) -> RateDifference:
     """Unpaired interval from the two Wilson intervals; keeps a width at 0/n against 0/n.
 
+    Approximate: at 95 % and arms of 10 to 50 cases it covers at least 90 % of the time, 94.5 % on
+    average over rates, and a difference of zero at least 94 %.
+
     Source: Newcombe (1998), Statistics in Medicine 17, 873-890, method 10.
     """
     ka, na = _counts(successes_a, trials_a)
@@ -83,6 +86,8 @@ def difference_newcombe(
 
 def difference_paired_newcombe(counts: PairedCounts, *, confidence: float = 0.95) -> RateDifference:
     """Paired score interval: Newcombe's with the correlation of the two arms taken off.
+
+    Approximate: at 95 % and 20 cases it covers a difference of zero at least 94 % of the time.
 
     Source: Newcombe (1998), Statistics in Medicine 17, 2635-2650, method 10.
     """

@@ -1,18 +1,36 @@
 """Task activity: is a hard input hard because something happens, or because nothing does?
 
-Floors come from the default reset on the same seeds; an input below one loses score.
-Source: spec/discovery.md section 2 (task activity, LeWM PushT).
+An input below a floor loses score. LeWM PushT's floors come from the default reset on the same
+seeds; DINO-WM's are fixed.
+Source: spec/discovery.md section 2 (task activity).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Protocol
 
 from dreamcheck.errors import GuardRefused
 
 PENALTY = 20.0
 """lambda_act: what one unit of violation costs."""
+
+INACTIVE = 2.0
+"""What an input that is not task-active costs under fixed floors."""
+
+
+class ActivityRule(Protocol):
+    """What turns an input's mean activity into a loss of score; 0 is task-active."""
+
+    @property
+    def told(self) -> str:
+        """How a score says that the rule had part in it."""
+        ...
+
+    def penalty(self, activity: Mapping[str, float]) -> float:
+        """What the activity costs."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +67,11 @@ class ActivityFloors:
             "path": max(0.0, self.path - activity["path"]) / max(1.0, self.path),
         }
 
+    @property
+    def told(self) -> str:
+        """How a score says that the rule had part in it."""
+        return f"minus {PENALTY:g} x activity violation"
+
     def penalty(self, activity: Mapping[str, float]) -> float:
         """lambda_act times the summed violation; 0 for a task-active input."""
         return PENALTY * sum(self.violations(activity).values())
@@ -56,3 +79,22 @@ class ActivityFloors:
     def to_dict(self) -> dict[str, float]:
         """Plain numbers."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class FixedFloors:
+    """DINO-WM PushT: mean contact steps, block path in px and progress ratio, each at least."""
+
+    contact: float = 1.0
+    path: float = 10.0
+    progress: float = -1.0
+
+    @property
+    def told(self) -> str:
+        """How a score says that the rule had part in it."""
+        return f"minus {INACTIVE:g} where not task-active"
+
+    def penalty(self, activity: Mapping[str, float]) -> float:
+        """2 for an input below any floor, 0 for a task-active one."""
+        active = all(activity[name] >= floor for name, floor in asdict(self).items())
+        return 0.0 if active else INACTIVE

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
-from importlib import resources
-from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from dreamcheck import presets
 from dreamcheck.errors import UsageError
 from dreamcheck.evidence import Statistic
+from dreamcheck.evidence.protocol import check_disjoint
 from dreamcheck.stats.decision import MINIMUM_SEEDS
 
 PRESETS = "dreamcheck.study.presets"
@@ -31,6 +30,7 @@ class Search(_Part):
     restart_seeds: one search per seed and method.
     parameters: method -> {"preset": a named column, or single fields}.
     neighbourhoods: whether findings are tested for persistence.
+    protocol: the search protocol that methods, budget and restarts were taken from, if any.
     """
 
     specification: str
@@ -41,6 +41,7 @@ class Search(_Part):
     restart_seeds: tuple[int, ...] = Field(min_length=1)
     parameters: dict[str, dict[str, Any]] = Field(default_factory=dict)
     neighbourhoods: bool = True
+    protocol: str | None = None
 
     @model_validator(mode="after")
     def _primary_runs(self) -> Search:
@@ -55,6 +56,8 @@ class Checks(_Part):
     """What happens after the search.
 
     top_k: shortlisted inputs, and as many random ones beside them.
+    per_restart: the most inputs that one restart hands on for validation (the paper's per-run
+        cap); all that its trace keeps where it is not given.
     references: random inputs that a finding must stand out from.
     validation_steps: seeds used for a first verdict, then for inconclusive ones, growing; the
         last is the declared cap.
@@ -72,6 +75,7 @@ class Checks(_Part):
     anchors: int = Field(default=8, ge=0)
     strips: int = Field(default=3, ge=0)
     # None, not the default itself: a protocol that was frozen before these existed stays equal.
+    per_restart: int | None = Field(default=None, ge=1)
     shell_radius: int | None = Field(default=None, ge=1)
     shell_size: int | None = Field(default=None, ge=0)
     edit_budget: int | None = Field(default=None, ge=0)
@@ -91,6 +95,41 @@ class Policy(_Part):
     parameters: dict[str, float] = Field(default_factory=dict)
 
 
+Choice = Literal["exhaustive", "sample-and-search", "search-with-random-arm"]
+
+
+class SearchPlan(_Part):
+    """What the allowed time buys for one search.
+
+    inputs: size of the library. sample: inputs evaluated in a random order, all of them when
+        ``choice`` is "exhaustive". budget: queries of each method. expected_s: what that takes.
+    """
+
+    specification: str
+    inputs: int = Field(ge=1)
+    choice: Choice
+    reason: str
+    sample: int = Field(ge=1)
+    budget: int = Field(ge=1)
+    expected_s: float = Field(ge=0)
+
+
+class TimePlan(_Part):
+    """How ``--time`` was spent, decided once from measured costs and frozen with the study.
+
+    allowed_s: what the user allowed for everything. checks_s: set aside for what follows the
+        searches. batched_s, single_s: wall seconds to evaluate one input on the search seeds, in
+        full batches and alone; measured on ``timed_inputs`` inputs.
+    """
+
+    allowed_s: float = Field(gt=0)
+    checks_s: float = Field(ge=0)
+    batched_s: float = Field(gt=0)
+    single_s: float = Field(gt=0)
+    timed_inputs: int = Field(ge=1)
+    searches: tuple[SearchPlan, ...]
+
+
 class StudyConfig(_Part):
     """Everything a discovery study fixes before it runs.
 
@@ -101,7 +140,9 @@ class StudyConfig(_Part):
     siblings: other checkpoints of the family, measured on the same validation seeds.
     mode: "default", or "paper" for the paper's own estimators and tests.
     activity: "pusht" subtracts 20 x the activity violation from search scores, with floors from
-        the default reset on the search seeds; None (or "none") scores the risk itself.
+        the default reset on the search seeds; "dino-pusht" subtracts 2 below fixed floors; None (or
+        "none") scores the risk itself.
+    time: how an allowed time was shared out; None where budgets were given as numbers.
     """
 
     title: str
@@ -117,11 +158,12 @@ class StudyConfig(_Part):
     floor_samples: int = Field(default=4, ge=0)
     root_seed: int = Field(default=0, ge=0)
     mode: Literal["default", "paper"] = "default"
-    activity: Literal["none", "pusht"] | None = None
+    activity: Literal["none", "pusht", "dino-pusht"] | None = None
     searches: tuple[Search, ...] = Field(min_length=1)
     checks: Checks = Checks()
     seeds: dict[str, tuple[int, ...]]
     siblings: tuple[str, ...] | None = None
+    time: TimePlan | None = None
 
     @model_validator(mode="after")
     def _siblings_differ(self) -> StudyConfig:
@@ -150,6 +192,10 @@ class StudyConfig(_Part):
             raise ValueError(
                 f"seeds.reselection holds {len(fresh)} seeds; a verdict needs {MINIMUM_SEEDS}"
             )
+        try:
+            check_disjoint(self.seeds)
+        except UsageError as e:
+            raise ValueError(f"seeds: {str(e).removesuffix('.')}") from e
         names = [s.specification for s in self.searches]
         if len(set(names)) != len(names):
             raise ValueError(f"a specification is searched twice: {names}")
@@ -166,20 +212,12 @@ def study_from(data: Mapping[str, Any], *, origin: str = "the study") -> StudyCo
     Raises:
         UsageError: a field is missing, unknown or out of its domain.
     """
-    try:
-        return StudyConfig.model_validate(dict(data))
-    except ValidationError as e:
-        first = e.errors()[0]
-        where = ".".join(str(p) for p in first["loc"]) or "protocol"
-        raise UsageError(f"{origin}: {where}: {first['msg'].removeprefix('Value error, ')}.") from e
+    return presets.model_from(StudyConfig, data, origin=origin, whole="protocol")
 
 
 def preset_names() -> tuple[str, ...]:
     """Names of the study protocols that ship."""
-    folder = resources.files(PRESETS)
-    return tuple(
-        sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml"))
-    )
+    return presets.preset_names(PRESETS)
 
 
 def load_study(name: str, **overrides: Any) -> StudyConfig:
@@ -188,22 +226,8 @@ def load_study(name: str, **overrides: Any) -> StudyConfig:
     Raises:
         UsageError: no such name or file, or a bad field.
     """
-    if name.endswith(".toml"):
-        path = Path(name)
-        if not path.is_file():
-            raise UsageError(f"protocol file {name!r} does not exist.")
-        text = path.read_text(encoding="utf-8")
-    elif name in preset_names():
-        text = (resources.files(PRESETS) / f"{name}.toml").read_text(encoding="utf-8")
-    else:
-        raise UsageError(
-            f"no study protocol is called {name!r}. Known: {', '.join(preset_names())}. "
-            "A file of your own is given by its path, ending in .toml."
-        )
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as e:
-        raise UsageError(f"{name} is not valid TOML: {e}.") from e
+    text, origin = presets.preset_text(PRESETS, name, kind="study protocol")
+    data = presets.parse_toml(text, origin=origin)
     return study_from(
         {**data, **{k: v for k, v in overrides.items() if v is not None}}, origin=name
     )

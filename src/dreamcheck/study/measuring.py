@@ -65,6 +65,23 @@ def interface_of(probe: RiskProbe) -> Interface:
     )
 
 
+def rows_of(probe: RiskProbe, pairs: Sequence[tuple[Values, int]]) -> list[Row]:
+    """One row per (values, seed); a pair that crashes its simulator or model fails alone.
+
+    Values are given for all pairs or, for default resets, for none.
+    """
+    inputs = [v for v, _ in pairs if v is not None] or None
+    seeds = [s for _, s in pairs]
+    try:
+        return probe.rows(inputs, seeds)
+    except DreamcheckError:
+        raise
+    except Exception as e:  # a simulator or model may raise anything
+        if len(pairs) == 1:
+            return [Row.failed(f"crash: {type(e).__name__}: {e}")]
+        return [rows_of(probe, [pair])[0] for pair in pairs]
+
+
 class Measurer:
     """Measurements of one interface in one store.
 
@@ -136,7 +153,7 @@ class Measurer:
             for start in range(0, len(group), CHUNK):
                 part = group[start : start + CHUNK]
                 begun = time.monotonic()
-                rows = self._rows([(a.values, seed) for a, seed, _ in part])
+                rows = rows_of(self.probe, [(a.values, seed) for a, seed, _ in part])
                 took = (time.monotonic() - begun) / len(part)
                 entries = [
                     self._entry(a, seed, row, partition)
@@ -148,18 +165,6 @@ class Measurer:
                     left[entry.input] -= 1
                     if left[entry.input] == 0 and stage is not None:
                         stage.advance()
-
-    def _rows(self, pairs: Sequence[tuple[Values, int]]) -> list[Row]:
-        inputs = [v for v, _ in pairs if v is not None] or None
-        seeds = [s for _, s in pairs]
-        try:
-            return self.probe.rows(inputs, seeds)
-        except DreamcheckError:
-            raise
-        except Exception as e:  # a simulator or model may raise anything
-            if len(pairs) == 1:
-                return [Row.failed(f"crash: {type(e).__name__}: {e}")]
-            return [self._rows([pair])[0] for pair in pairs]
 
     def _entry(self, a: Asked, seed: int, row: Row, partition: str) -> Measurement:
         common: dict[str, Any] = {

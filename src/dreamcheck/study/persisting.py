@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dreamcheck.discovery.library import Library
 from dreamcheck.evidence import Neighbourhood
 from dreamcheck.stats import (
     NotTestable,
@@ -69,7 +70,13 @@ def persist(study: Study, search: Search) -> dict[str, Any] | None:
             for anchor in names
         ]
     )
-    payload = _tests(anchors, controls, balls, measured) | {
+    alone = [a for group in groups.values() for a in group if len(balls[a]) == 1]
+    if alone:
+        study.progress.say(
+            f"{search.specification}: no neighbourhood of some anchors can be measured"
+            f"{_told(library, alone)}."
+        )
+    payload = _tests(anchors, controls, balls, measured, alone=_told(library, alone)) | {
         "spec": search.specification,
         "role": search.role,
         "interface": study.interface,
@@ -94,6 +101,15 @@ def _matched(study: Study, search: Search, anchors: Anchors) -> dict[str, str]:
         return match_controls(top, pool)
     except NotTestable:
         return {}
+
+
+def _told(library: Library, alone: Sequence[str]) -> str:
+    """What a reason says of anchors without a valid neighbour, the first one named."""
+    if not alone:
+        return ""
+    values = library.values(library.index(alone[0]))
+    named = ", ".join(f"{n} {v}" for n, v in values.items())
+    return f" ({len(alone)} anchors have no valid neighbour at all, the first is {named})"
 
 
 def _record(
@@ -126,7 +142,10 @@ def _tests(
     controls: Mapping[str, str],
     balls: Mapping[str, Sequence[str]],
     measured: Mapping[str, Aggregate],
+    *,
+    alone: str,
 ) -> dict[str, Any]:
+    """alone: names the first anchor without a valid neighbour; empty where there is none."""
     raw = {
         name: [_mean([measured[i].risk for i in balls[a]]) for a in group]
         for name, group in (("top", anchors.top), ("mid", anchors.mid), ("random", anchors.random))
@@ -147,7 +166,7 @@ def _tests(
             "default": {
                 "value": "excess risk",
                 "reason": f"{len(top)} top and {len(control)} matched control anchors have fresh "
-                "neighbours; 4 units of each are needed for a p-value",
+                f"neighbours; 4 units of each are needed for a p-value{alone}",
             }
         }
     outcome = persistence_test(top, control, excess, value="excess risk")
@@ -155,7 +174,7 @@ def _tests(
         "default": {
             "value": outcome.value,
             "test": _plain(outcome.test),
-            "reason": outcome.reason,
+            "reason": f"{outcome.reason}{alone}" if outcome.reason else "",
             "top": [asdict(u) for u in outcome.top],
             "control": [asdict(u) for u in outcome.control],
             "dropped": list(outcome.dropped),

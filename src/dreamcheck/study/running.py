@@ -10,6 +10,7 @@ from typing import Any
 from dreamcheck.errors import UsageError
 from dreamcheck.evidence import Store
 from dreamcheck.progress import Progress
+from dreamcheck.study.allowing import resumed, sample_ahead, within
 from dreamcheck.study.assembling import assemble
 from dreamcheck.study.basins import basins
 from dreamcheck.study.carding import card
@@ -36,6 +37,7 @@ def opened(
     resume: bool = True,
     guarded: bool = False,
     allow: Sequence[str] = (),
+    seconds: float | None = None,
 ) -> Iterator[Study]:
     """The study in a directory, opened for writing with its model and task.
 
@@ -43,6 +45,8 @@ def opened(
         config: its protocol; None takes the one that study.toml froze.
         guarded: run the doctor's guards of a discovery first (law 2). allow: guards that may fail;
             every record is then stamped.
+        seconds: wall time allowed for everything: budgets and methods are then planned from
+            measured costs, once, and frozen with the protocol.
 
     Raises:
         GuardRefused: a guard failed.
@@ -59,6 +63,12 @@ def opened(
         config = protocol_of(directory)
     bench = assemble(config, device=device, threads=threads)
     stamps = guard(config, bench, allow=allow) if guarded else []
+    if seconds is not None:
+        config = (
+            resumed(protocol_of(directory), config, seconds=seconds)
+            if here
+            else within(config, bench, seconds=seconds, tile=tile, progress=progress)
+        )
     with Study.at(
         directory,
         config,
@@ -95,6 +105,7 @@ def protocol_of(directory: str | Path) -> StudyConfig:
 
 def run(study: Study) -> None:
     """Search, validate, persist, film and card every search of the study."""
+    sample_ahead(study)
     run_searches(study)
     for search in study.config.searches:
         findings = validate(study, search)

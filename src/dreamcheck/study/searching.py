@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
 from dreamcheck.discovery.methods import make_method
-from dreamcheck.discovery.parameters import SearchParameters, get_parameters
+from dreamcheck.discovery.parameters import parameters_from
 from dreamcheck.discovery.search import Failure, Method, Outcome, Score
-from dreamcheck.errors import UsageError
 from dreamcheck.evidence import Evaluation, SearchTrace, entry_of
 from dreamcheck.progress import Stage
 from dreamcheck.study.config import Search
@@ -47,7 +46,10 @@ def run_search(
 ) -> SearchTrace:
     """One restart of one method, to the end of its budget or of the library."""
     library = study.library(search)
-    parameters = parameters_of(search, method)
+    parameters = parameters_from(
+        search.parameters.get(method, {}),
+        origin=f"searches.{search.specification}.parameters.{method}",
+    )
     header: dict[str, Any] = {
         "method": method,
         "params": asdict(parameters),
@@ -124,8 +126,8 @@ def evaluate(study: Study, search: Search, input_id: str) -> Outcome:
 
 def penalty_of(study: Study, a: Aggregate) -> float:
     """What an input's lack of task activity costs it; 0 where activity plays no part."""
-    floors = study.activity_floors
-    return 0.0 if floors is None or a.risk is None else floors.penalty(a.activity)
+    rule = study.activity_rule
+    return 0.0 if rule is None or a.risk is None else rule.penalty(a.activity)
 
 
 def evaluation_of(study: Study, search: Search, input_id: str, a: Aggregate) -> Evaluation:
@@ -149,25 +151,8 @@ def evaluation_of(study: Study, search: Search, input_id: str, a: Aggregate) -> 
     )
 
 
-def parameters_of(search: Search, method: str) -> SearchParameters:
-    """The method's parameters: a named column, with single fields replaced.
-
-    Raises:
-        UsageError: a field that no method has.
-    """
-    given = dict(search.parameters.get(method, {}))
-    base = get_parameters(given.pop("preset", "lewm-pusht"))
-    unknown = sorted(set(given) - set(asdict(base)))
-    if unknown:
-        raise UsageError(
-            f"searches.{search.specification}.parameters.{method} has no field {unknown[0]!r}; "
-            f"known: {', '.join(asdict(base))}."
-        )
-    return replace(base, **given)
-
-
 def _scored_by(study: Study) -> str:
     s = study.statistic
     tail = "" if s.alpha is None else f" alpha={s.alpha} {s.estimator}"
-    activity = "" if study.activity_floors is None else " minus 20 x activity violation"
+    activity = "" if study.activity_rule is None else f" {study.activity_rule.told}"
     return f"{s.name}{tail} over seeds {list(study.seeds('search'))}{activity}"

@@ -64,6 +64,23 @@ def shortlist(traces: Iterable[SearchTrace], *, method: str, size: int) -> list[
     return sorted(best.items(), key=lambda item: (-item[1], item[0]))[:size]
 
 
+def best_of_restarts(
+    traces: Iterable[SearchTrace], *, method: str, size: int
+) -> list[tuple[str, float]]:
+    """The best input of each of a method's restarts: (id, largest score), score downwards.
+
+    Repeated ids are merged keeping the largest score; ties by id. Fewer than ``size`` where the
+    restarts found fewer: a group of anchors is never padded.
+    Source: spec/discovery.md section 4; the paper's Appendix D.
+    """
+    return shortlist(capped(traces, 1), method=method, size=size)
+
+
+def capped(traces: Iterable[SearchTrace], per_restart: int | None) -> list[SearchTrace]:
+    """The traces with at most so many inputs of each shortlist; all of them for None."""
+    return [t.model_copy(update={"top": t.top[:per_restart]}) for t in traces]
+
+
 def diverse_shortlist(
     traces: Iterable[SearchTrace], *, method: str, size: int, graph: Graph, library: Library
 ) -> list[tuple[str, float]]:
@@ -91,8 +108,11 @@ def diverse_shortlist(
 
 
 def shortlisted(study: Study, search: Search, *, size: int) -> list[tuple[str, float]]:
-    """What a search hands to the checks: the paper's list in paper mode, else one per basin."""
-    traces = traces_of(study, search)
+    """What a search hands to the checks: the paper's list in paper mode, else one per basin.
+
+    No restart hands on more than the protocol's cap.
+    """
+    traces = capped(traces_of(study, search), study.config.checks.per_restart)
     if study.config.mode == "paper":
         return shortlist(traces, method=search.primary, size=size)
     return diverse_shortlist(
@@ -117,27 +137,50 @@ def random_inputs(
 def anchors_of(study: Study, search: Search) -> Anchors:
     """The anchor groups of the neighbourhood test.
 
-    top: the shortlist of the primary method (in paper mode the best unique candidates of its
-        restarts, in default mode one per basin).
-    mid: the central entries of all evaluated inputs sorted by score, stable in source order.
-    random: from the library without the top sets of BasinLens and GP-UCB and the mid group.
+    top: in paper mode the best input of each restart of the primary method; in default mode its
+        shortlist, one input per basin.
+    mid: the central task-active inputs that the search evaluated; a top anchor among them is left
+        out, and nobody takes its place.
+    random: from the library without the top anchors, the top sets of BasinLens and GP-UCB, and mid.
 
-    Source: spec/discovery.md section 4.
+    Source: spec/discovery.md section 4; the paper's Appendix D.
     """
     size = study.config.checks.anchors
     traces = traces_of(study, search)
-    library = study.library(search)
-    top = [i for i, _ in shortlisted(study, search, size=size)]
+    if study.config.mode == "paper":
+        top = [i for i, _ in best_of_restarts(traces, method=search.primary, size=size)]
+    else:
+        top = [i for i, _ in shortlisted(study, search, size=size)]
     evaluated = evaluations_of(study, search)
-    scored = [(i, e.score) for i, e in evaluated.items() if e.score is not None]
-    ranked = [i for i, _ in sorted(scored, key=lambda item: -item[1]) if i not in top]
+    asked = dict.fromkeys(i for t in traces for i in t.queries)
+    mid = [i for i in central((evaluated[i] for i in asked), size=size) if i not in top]
+    tops = [
+        i
+        for method in ("basinlens", "gp-ucb")
+        for i, _ in best_of_restarts(traces, method=method, size=size)
+    ]
+    drawn = random_anchors(study.library(search), size=size, without=(*top, *tops, *mid))
+    return Anchors(top=tuple(top), mid=tuple(mid), random=tuple(drawn))
+
+
+def central(evaluations: Iterable[Evaluation], *, size: int) -> list[str]:
+    """The ``size`` central task-active inputs by score, downwards; equal scores in source order.
+
+    Of an uneven rest the longer half lies below. An input evaluated again counts once, with its
+    last score.
+    Source: spec/discovery.md section 4; the paper's Appendix D.
+    """
+    scores = {e.input: e.score for e in evaluations if e.task_active and e.score is not None}
+    ranked = sorted(scores, key=lambda i: -scores[i])
     start = max(0, (len(ranked) - size) // 2)
-    mid = ranked[start : start + size]
-    tops = {i for t in traces if t.method in ("basinlens", "gp-ucb") for i in t.top}
-    excluded = {library.index(i) for i in (*top, *mid, *tops)}
+    return ranked[start : start + size]
+
+
+def random_anchors(library: Library, *, size: int, without: Iterable[str]) -> list[str]:
+    """Inputs drawn with the paper's seed without replacement, none of them in ``without``."""
+    excluded = {library.index(i) for i in without}
     order = np.random.default_rng(PAPER_RANDOM_SEED).permutation(len(library))
-    chosen = [int(i) for i in order if int(i) not in excluded][:size]
-    return Anchors(top=tuple(top), mid=tuple(mid), random=tuple(library.ids(chosen)))
+    return library.ids([int(i) for i in order if int(i) not in excluded][:size])
 
 
 def hardness(e: Evaluation) -> np.ndarray:

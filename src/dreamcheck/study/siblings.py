@@ -52,6 +52,9 @@ def compare(
     if not siblings:
         return {}
     references = list(measured["reference"])
+    if not references:
+        study.progress.say("no word from the siblings: there is no random reference input")
+        return {}
     known = [r for i in references if (r := relative.get(i)) is not None]
     usual = float(np.quantile(known, USUAL)) if known else None
     out: dict[str, AgainstSiblings] = {}

@@ -28,7 +28,7 @@ from dreamcheck.imagination.targets import (
 )
 from dreamcheck.models.protocol import Readout, WorldModel
 from dreamcheck.progress import Progress
-from dreamcheck.study.activity import ActivityFloors
+from dreamcheck.study.activity import ActivityFloors, ActivityRule, FixedFloors
 from dreamcheck.study.comparing import sibling_probe
 from dreamcheck.study.config import Search, StudyConfig
 from dreamcheck.study.measuring import CONTROL, Aggregate, Asked, Measurer
@@ -159,26 +159,19 @@ class Study:
         """The search's library; recorded in the store the first time."""
         name = search.specification
         if name not in self._libraries:
-            spec = get_specification(name)
-            if spec.task != self.bench.task.name:
-                raise UsageError(
-                    f"specification {name!r} is made for task {spec.task!r}, but the study runs "
-                    f"{self.bench.task.name!r}; its specifications are "
-                    f"{', '.join(self.bench.task.spec_names)}."
-                )
-            library = Library.build(spec, task_rules=self.bench.task.rules())
-            if self.store.get("library", spec.identity) is None:
-                self.store.commit([self._library_record(library)])
+            library = library_of(search, self.bench.task)
+            if self.store.get("library", library.specification.identity) is None:
+                self.store.commit([self._library_record(name, library)])
             self._libraries[name] = library
         return self._libraries[name]
 
-    def _library_record(self, library: Library) -> Any:
+    def _library_record(self, name: str, library: Library) -> Any:
         spec = library.specification
         every = range(len(library))
         scaled = library.digits / np.maximum(library.radices - 1, 1)
         return library_entry(
             self.store.artifacts,
-            spec=spec.name,
+            spec=name,
             spec_digest=spec.identity,
             names=library.names,
             ids=library.ids(),
@@ -224,12 +217,16 @@ class Study:
         return {i: Aggregate.of(ms, self.statistic) for i, ms in rows.items()}
 
     @cached_property
-    def activity_floors(self) -> ActivityFloors | None:
-        """Floors from the default reset on the search seeds; None where activity plays no part.
+    def activity_rule(self) -> ActivityRule | None:
+        """What a lack of task activity costs; None where activity plays no part.
+
+        LeWM PushT's floors come from the default reset on the search seeds.
 
         Raises:
             GuardRefused: the default reset never touches the block.
         """
+        if self.config.activity == "dino-pusht":
+            return FixedFloors()
         if self.config.activity != "pusht":
             return None
         seeds = self.seeds("search")
@@ -252,6 +249,21 @@ class Study:
     def keep(self, kind: str, key: str, payload: Mapping[str, Any]) -> None:
         """Commit a record of a kind without a type."""
         self.store.commit([Record.make(kind, key, payload)])
+
+
+def library_of(search: Search, task: Task) -> Library:
+    """The library of a search on its task.
+
+    Raises:
+        UsageError: the specification is made for another task.
+    """
+    spec = get_specification(search.specification)
+    if spec.task != task.name:
+        raise UsageError(
+            f"specification {search.specification!r} is made for task {spec.task!r}, but the study "
+            f"runs {task.name!r}; its specifications are {', '.join(task.spec_names)}."
+        )
+    return Library.build(spec, task_rules=task.rules())
 
 
 def probe_of(config: StudyConfig, bench: Bench, runner: Runner) -> RiskProbe:

@@ -8,8 +8,15 @@ from dreamcheck.evidence import Store
 
 
 def findings(store: Store, *, group: str = "shortlist") -> list[dict[str, Any]]:
-    """Findings of a group, the searched training distribution first, largest risk first."""
-    rows = [r.payload for r in store.records("finding", group=group)]
+    """Findings of a group, the searched training distribution first, largest risk first.
+
+    Values in the order of their specification; a record keeps them sorted by name.
+    """
+    names = {r.payload["spec"]: r.payload["names"] for r in store.records("library")}
+    rows = [
+        f | {"values": {n: f["values"][n] for n in names.get(f["spec"], f["values"])}}
+        for f in (r.payload for r in store.records("finding", group=group))
+    ]
     return sorted(
         rows,
         key=lambda f: (f["role"] != "inside", -(f["risk"] or 0.0), f["input"]),
@@ -53,5 +60,7 @@ def as_dict(store: Store) -> dict[str, Any]:
         "worst": worst(store),
         "findings": findings(store),
         "random_shortlist": findings(store, group="random-shortlist"),
+        "time_plans": [r.payload for r in store.records("time-plan")],
+        "prevalence": [r.payload for r in store.records("prevalence")],
         "persistence": [r.payload for r in store.records("persistence")],
     }

@@ -10,6 +10,7 @@ import numpy as np
 
 from dreamcheck.evidence import Validation
 from dreamcheck.stats import AgainstSiblings, NotTestable, Verdict, decide
+from dreamcheck.study.availability import keep_availability
 from dreamcheck.study.comparing import TOLERANCE_SHARE
 from dreamcheck.study.config import Search
 from dreamcheck.study.measuring import CONTROL, Aggregate
@@ -62,6 +63,7 @@ def validate(study: Study, search: Search) -> list[dict[str, Any]]:
         if not open_ or look + 1 == looks:
             break
     _commit(study, search, measured, scores, verdicts)
+    keep_availability(study, search, measured, verdicts)
     siblings = measure_siblings(study, search, measured, seeds)
     split_variance(study, search, measured, siblings)
     shares = {i: relative(a) for group in measured.values() for i, a in group.items()}

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
-from dreamcheck import digest as naming
 from dreamcheck.errors import UsageError
 from dreamcheck.tasks.protocol import Task
-from dreamcheck.user_code import import_named
+from dreamcheck.user_code import import_named, source_digest
 
 ENTRY_POINTS = "dreamcheck.tasks"
 """Entry-point group in which other packages offer tasks."""
@@ -81,12 +78,12 @@ def resolve_task(name: str) -> tuple[Task, TaskSource]:
         return _made(BUILT_IN[name], _imported(BUILT_IN[name])), TaskSource(BUILT_IN[name], None)
     if ":" in name:
         factory = _imported(name)
-        return _made(name, factory), TaskSource(name, _source_digest(name))
+        return _made(name, factory), TaskSource(name, source_digest(name))
     offered = {e.name: e for e in _entry_points()}
     if name in offered:
         reference = offered[name].value
         return _made(reference, _imported(reference)), TaskSource(
-            reference, _source_digest(reference)
+            reference, source_digest(reference)
         )
     raise UsageError(
         f"no task is called {name!r}. Known tasks: {', '.join(task_names())}. A task of your own is "
@@ -129,12 +126,3 @@ def _made(reference: str, factory: Callable[[], Any]) -> Task:
             f"{', '.join(missing)}. See dreamcheck.tasks.protocol"
         )
     return task
-
-
-def _source_digest(reference: str) -> str | None:
-    module = import_named(reference.partition(":")[0])
-    try:
-        path = inspect.getsourcefile(module)
-    except TypeError:
-        return None
-    return naming.digest_file(Path(path)) if path and Path(path).is_file() else None

@@ -260,7 +260,8 @@ def _augmentation(augment: Mapping[str, Any] | None) -> list[str]:
     return [
         f"- Augmentation: {augment['kind']} noise on every frame of a training clip, targets "
         f"included, sigma ~ U(0, {augment['sigma_max']:g}) of the display range, drawn per frame; "
-        "BatchNorm was recalibrated under it. Everything measured below saw clean frames."
+        "BatchNorm was recalibrated under it. The predictor's refinement, where there is one, and "
+        "everything measured below, the mode gap included, saw clean frames."
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -209,21 +209,7 @@ def finish(
         "open_loop": open_loop,
         "mode_gap": gap,
     }
-    save_checkpoint(
-        out,
-        training.net,
-        prepared.conventions,
-        training={
-            "recipe": recipe.values(),
-            "recipe_digest": recipe.digest,
-            "data_digest": prepared.digest,
-            "heldout_digest": prepared.heldout_digest,
-            "torch": str(torch.__version__),
-            "dreamcheck": __version__,
-            "steps": training.step,
-            "batchnorm": f"precise, {gap['batches']} training batches",
-        },
-    )
+    write_weights(recipe, prepared, training, out, gap=gap)
     for probe in probes.values():
         probe.save(out)
     support.save(out)
@@ -244,6 +230,32 @@ def finish(
     progress.advance(4)
     progress.finish()
     return TrainResult(path=out, model=model, card=card, floors_met=all(c.met for c in checks))
+
+
+def write_weights(
+    recipe: Recipe, prepared: Prepared, training: Training, out: Path, *, gap: Mapping[str, Any]
+) -> None:
+    """The settled network with its training record: a checkpoint that loads, without a card.
+
+    All that can be written of a collapsed encoder, whose errors and probes mean nothing.
+
+    gap: what ``settle`` returned.
+    """
+    save_checkpoint(
+        out,
+        training.net,
+        prepared.conventions,
+        training={
+            "recipe": recipe.values(),
+            "recipe_digest": recipe.digest,
+            "data_digest": prepared.digest,
+            "heldout_digest": prepared.heldout_digest,
+            "torch": str(torch.__version__),
+            "dreamcheck": __version__,
+            "steps": training.step,
+            "batchnorm": f"precise, {gap['batches']} training batches",
+        },
+    )
 
 
 def folder_size_mb(folder: Path) -> float:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
+from dreamcheck.data.episodes import LazyExtra
 from dreamcheck.data.readers.mapping import ColumnMapping
 from dreamcheck.errors import UsageError
 from dreamcheck.tasks.protocol import Column
@@ -118,30 +119,6 @@ def as_frames(values: np.ndarray, layout: str, source: str) -> np.ndarray:
     if values.shape[1] != 3:
         raise UsageError(f"{source}: frames have {values.shape[1]} channels; 1 or 3 are expected.")
     return np.ascontiguousarray(values)
-
-
-class LazyExtra(Mapping[str, np.ndarray]):
-    """Further columns by name, each read whole when first asked for, flat over all frames."""
-
-    def __init__(self, episodes: TableEpisodes, names: Sequence[str]) -> None:
-        self._episodes = episodes
-        self._names = tuple(names)
-        self._read: dict[str, np.ndarray] = {}
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        if name not in self._names:
-            raise KeyError(name)
-        if name not in self._read:
-            self._read[name] = np.concatenate(
-                [self._episodes.extra_of(name, e) for e in range(len(self._episodes.lengths))]
-            )
-        return self._read[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
 
 
 class TableEpisodes:

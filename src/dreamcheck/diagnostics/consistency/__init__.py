@@ -16,6 +16,7 @@ from dreamcheck.diagnostics.consistency.pairwise import (
     final_displacement,
     final_displacement_bound,
     proposition_1_slack,
+    proposition_1_tolerance,
     step_weights,
 )
 from dreamcheck.diagnostics.consistency.radius import (
@@ -83,6 +84,7 @@ __all__ = [
     "motion_scale",
     "pair_anchors",
     "proposition_1_slack",
+    "proposition_1_tolerance",
     "relative_radius",
     "screen_shifts",
     "screening_score",

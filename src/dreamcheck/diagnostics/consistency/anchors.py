@@ -157,6 +157,12 @@ def draw_anchors(
 
 def _sized(pixels: np.ndarray, c: Conventions) -> Tensor:
     n, k = pixels.shape[:2]
+    if pixels.shape[2] != 3:
+        raise UsageError(
+            f"the episodes' frames have {pixels.shape[2]} channels (shape {pixels.shape[2:]}), but "
+            "world models here read 3, RGB, channels first. Drop an alpha channel, repeat a grey "
+            "one, or transpose [H, W, 3]."
+        )
     flat = torch.from_numpy(np.ascontiguousarray(pixels.reshape(n * k, *pixels.shape[2:])))
     return resize_frames(flat, size=c.image_size, rule=c.resize).unflatten(0, (n, k))
 

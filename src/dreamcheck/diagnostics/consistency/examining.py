@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,13 @@ from torch import Tensor
 from dreamcheck import __version__
 from dreamcheck.diagnostics.consistency.anchors import Anchors
 from dreamcheck.diagnostics.consistency.labels import LabelRule
-from dreamcheck.diagnostics.consistency.measuring import Measured, measure, relative
+from dreamcheck.diagnostics.consistency.measuring import (
+    Measured,
+    family_of,
+    measure,
+    refuse_other_family,
+    relative,
+)
 from dreamcheck.diagnostics.consistency.pairwise import step_weights
 from dreamcheck.diagnostics.consistency.planner import REDUCED, SEED, choices, summary
 from dreamcheck.diagnostics.consistency.radius import Pairing
@@ -55,6 +62,12 @@ class Settings:
     histories: int = 25
     plan_steps: int = 5
 
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.t_ir) and self.t_ir > 0):
+            raise UsageError(f"t_IR {self.t_ir:g} accepts nothing: relative radii are positive.")
+        if not 0 < self.t_sr <= 1:
+            raise UsageError(f"t_SR {self.t_sr:g} is no rate above 0 and up to 1.")
+
 
 @dataclass(frozen=True)
 class Examined:
@@ -62,7 +75,8 @@ class Examined:
 
     measured: by name, the reference under its own name. planner: per name and severity, the
     summary of ``choices``. success: per name, one entry per severity, where it was evaluated.
-    film: arrays and numbers of one window, of the first checkpoint at the largest shift.
+    film: pictures and numbers of one window, of the first checkpoint that is not the reference, at
+    the severity farthest from the identity.
     """
 
     task: str
@@ -172,19 +186,29 @@ def examine(
         rule: labels for the separation rate; None leaves the rate undefined.
 
     Raises:
-        UsageError: a reference of another family, input size or history; bad weights.
+        UsageError: a reference of another family, input size or history; one checkpoint under two
+            names; bad weights.
     """
     settings = settings or Settings()
     show = progress or Progress(quiet=True)
     if not perturbations or len({(p.name, p.on) for p in perturbations}) != 1:
         raise UsageError("a table holds one kind of perturbation, at one severity or more.")
-    if reference is not None and reference not in models:
-        raise UsageError(f"the reference {reference!r} is not among {', '.join(models)}.")
+    again = [p for i, p in enumerate(perturbations) if p in perturbations[:i]]
+    if again:
+        raise UsageError(f"severity {again[0].severity:g} is given twice; once is enough.")
+    if reference is not None:
+        if reference not in models:
+            raise UsageError(f"the reference {reference!r} is not among {', '.join(models)}.")
+        for name, model in models.items():
+            refuse_other_family(family_of(model), family_of(models[reference]), name=name)
+    _refuse_twice(models)
     step_weights(settings.weights, horizon=anchors.horizon)
     pairing = Pairing((None,) * len(anchors), 0.0) if rule is None else anchors.pairing(rule)
     measured: dict[str, Measured] = {}
     planner: dict[str, list[dict[str, Any]]] = {}
     film: dict[str, Any] = {}
+    filmed = next((name for name in models if name != reference), reference)
+    farthest = max(perturbations, key=lambda p: abs(p.severity - p.kind.identity))
     searches = min(settings.histories, len(anchors)) * (1 + len(perturbations))
     for name, model in models.items():
         rollouts = PairedRollouts(model, anchors)
@@ -202,8 +226,8 @@ def examine(
         if reference is not None and reference in measured:
             for p in perturbations:
                 _refuse_unlike(measured[name], measured[reference], p)
-        if not film:
-            film = film_of(rollouts, perturbations[-1], measured[name])
+        if name == filmed:
+            film = {"checkpoint": name, **film_of(rollouts, farthest, measured[name])}
         if settings.histories:
             with show.stage(f"{name}: paired searches", searches, unit="searches") as stage:
                 found = choices(
@@ -216,6 +240,18 @@ def examine(
         rule=rule, pairing=pairing, settings=settings, measured=measured, planner=planner,
         film=film,
     )  # fmt: skip
+
+
+def _refuse_twice(models: Mapping[str, WorldModel]) -> None:
+    seen: dict[str, str] = {}
+    for name, model in models.items():
+        if model.identity in seen:
+            raise UsageError(
+                f"{seen[model.identity]} and {name} are one checkpoint (identity "
+                f"{model.identity[:12]}): beside itself it has a relative radius of 1 and says "
+                "nothing. Name it once; the reference belongs to --reference alone."
+            )
+        seen[model.identity] = name
 
 
 def _refuse_unlike(m: Measured, reference: Measured, p: Perturbation) -> None:
@@ -247,7 +283,8 @@ def film_of(
     bank = rollouts.points(rollouts.clean).reshape(-1, rollouts.rolled.shape[-1])
     pictures = anchors.frames.flatten(0, 1)
     history = rollouts.perturbed(perturbation)
-    dreamt = {"clean": rollouts.rolled[i], "perturbed": rollouts.roll([history])[0][i]}
+    clean, (perturbed,) = rollouts.roll_pairs([history])
+    dreamt = {"clean": clean[i], "perturbed": perturbed[i]}
     steps = [k for k in FILM_STEPS if k <= anchors.horizon]
     frames = {
         "real-0": anchors.frames[i, t - 1],

@@ -75,7 +75,8 @@ class LabelRule(BaseModel):
             raise UsageError(
                 f"the data have no state column {', '.join(repr(m) for m in missing)}, which the "
                 f"label rule {self.task!r} reads; they have {', '.join(names) or 'none at all'}. "
-                "Name your columns in a label rule of your own (--labels FILE.toml) or map them."
+                f"Take another shipped rule (--labels {'|'.join(label_rule_names())}), name your "
+                "columns in one of your own (--labels FILE.toml), or map them (--mapping)."
             )
         return found
 

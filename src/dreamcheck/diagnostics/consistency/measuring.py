@@ -14,6 +14,7 @@ from dreamcheck.diagnostics.consistency.pairwise import (
     error_drift,
     final_displacement,
     proposition_1_slack,
+    proposition_1_tolerance,
     step_weights,
 )
 from dreamcheck.diagnostics.consistency.radius import (
@@ -33,7 +34,6 @@ from dreamcheck.imagination.perturbations import Perturbation
 from dreamcheck.models.protocol import WorldModel
 
 NUM_DRAWS = 5
-SLACK_TOLERANCE = -1e-5
 ROLLED_AT_ONCE = 8
 """Perturbed histories that share one embedding of the actions."""
 
@@ -46,7 +46,7 @@ class Shifted:
     history's frames [M, N]. displacement: r, after the last step [M, N]. by_step: distance over
     the motion scale, median over anchors of the mean over draws [H].
     drift: |e_perturbed - e_clean| [M, N]. violations: pairs below Proposition 1's tolerance, of
-    ``num_pairs``; min_slack: the smallest slack, relative to the distances' size where above 1.
+    ``num_pairs``; min_slack: the smallest slack.
     radius, separation: None where undefined, then ``undefined`` says why.
     """
 
@@ -157,6 +157,19 @@ def family_of(model: WorldModel) -> str:
     return str(getattr(model, "family", type(model).__name__))
 
 
+def refuse_other_family(family: str, reference: str, *, name: str = "the checkpoint") -> None:
+    """Refuse a pair of networks whose radii are not on one scale.
+
+    Raises:
+        UsageError: the families differ.
+    """
+    if family != reference:
+        raise UsageError(
+            f"{name} is of family {family!r} and the reference of {reference!r}: a relative radius "
+            "is defined inside one family only. Name the unaugmented checkpoint of its own family."
+        )
+
+
 def measure(
     model: WorldModel,
     anchors: Anchors,
@@ -228,18 +241,19 @@ def _shifted(
 ) -> Shifted:
     histories = [r.perturbed(m) for m in made]
     rolled: list[np.ndarray] = []
+    partners: list[np.ndarray] = []
     for first in range(0, len(histories), ROLLED_AT_ONCE):
         some = histories[first : first + ROLLED_AT_ONCE]
-        rolled += r.roll(some)
+        partner, others = r.roll_pairs(some)
+        rolled += others
+        partners += [partner] * len(some)
         if done is not None:
             done(len(some) * len(scales))
-    both = np.stack(rolled)
-    clean = np.broadcast_to(r.rolled, both.shape)
+    both, clean = np.stack(rolled), np.stack(partners)
     distances = acpc(clean, both, weights=weights)
-    # Relative to the size of what is subtracted: float32 rounds in proportion to it.
-    size = np.maximum(1.0, acpc(clean, np.zeros_like(both), weights=weights))
-    slack = proposition_1_slack(clean, both, future[None], weights=weights) / size
-    violations = int((slack < SLACK_TOLERANCE).sum())
+    slack = proposition_1_slack(clean, both, future[None], weights=weights)
+    tolerance = proposition_1_tolerance(clean, both, future[None], weights=weights)
+    violations = int((slack < -tolerance).sum())
     if violations:
         raise EvidenceError(
             f"Proposition 1 fails on {violations} of {slack.size} pairs under {p.label} (slack "
@@ -282,11 +296,7 @@ def relative(measured: Measured, reference: Measured, perturbation: Perturbation
 
     Source: consistency.md section 5.5.
     """
-    if measured.family != reference.family:
-        raise UsageError(
-            f"the checkpoint is of family {measured.family!r} and the reference of "
-            f"{reference.family!r}: a relative radius is defined inside one family only."
-        )
+    refuse_other_family(measured.family, reference.family)
     if measured.signature != reference.signature:
         raise UsageError(
             "the checkpoint and the reference were measured on other windows, tasks or weights: "

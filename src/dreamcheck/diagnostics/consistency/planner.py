@@ -32,6 +32,7 @@ from dreamcheck.planning.objectives import GoalLatent
 from dreamcheck.planning.solvers import CEM
 from dreamcheck.planning.solvers.base import Plan
 from dreamcheck.planning.space import PlannerSpace
+from dreamcheck.stats import wilson_interval
 from dreamcheck.tasks.protocol import ActionBox
 
 PLAN_STEPS = 5
@@ -229,7 +230,9 @@ def _choice(
     costs, costs_seen = goal_cost(x, goal), goal_cost(y, goal_seen)
     bounds = _bounds(x, y, goal, goal_seen)
     slip = np.abs(costs_seen - costs) - bounds
-    if (slip > 1e-9 * np.maximum(1.0, costs)).any():
+    # What float64 leaves of a difference, in the size of the costs that are subtracted.
+    rounding = 1e-9 * np.maximum(1.0, np.maximum(costs, costs_seen))
+    if (slip > rounding).any():
         raise EvidenceError(
             f"a candidate's cost moved by more than its bound (window {scene}): this is a bug, no "
             "number is given."
@@ -240,7 +243,7 @@ def _choice(
     elites_seen = np.sort(np.argsort(costs_seen, kind="stable")[: solver.num_elites])
     pool_bound = float(bounds[won_seen] + bounds[won])
     pool_regret = float(costs[won_seen] - costs[won])
-    if pool_regret > pool_bound * (1 + 1e-9) + 1e-9:
+    if pool_regret > pool_bound + rounding[won_seen] + rounding[won]:
         raise EvidenceError(f"Proposition 2 fails at window {scene}: this is a bug.")
     aligned, certified, overlap = _iterations(b, clean, seen, plan, other, solver)
     unchanged = _agree(plan.trace[-1].mean[b], other.trace[-1].mean[b])
@@ -323,11 +326,17 @@ def _iterations(
 
 
 def summary(found: Sequence[Choice]) -> dict[str, Any]:
-    """Counts and medians over histories, with the choices they come from."""
+    """Counts and medians over histories, with the choices they come from.
+
+    changed_low, changed_high: 95 % Wilson interval of the share of histories whose winner changed.
+    """
+    changed = wilson_interval(sum(c.winner == "uncertified, changed" for c in found), len(found))
     outcomes = ("certified, unchanged", "uncertified, unchanged", "uncertified, changed")
     lost = [c.lost_advantage for c in found if c.lost_advantage is not None]
     return {
         "num_histories": len(found),
+        "changed_low": changed.low,
+        "changed_high": changed.high,
         "winner": {o: sum(c.winner == o for c in found) for o in outcomes},
         "elites": {o: sum(c.elites == o for c in found) for o in outcomes},
         "plans_unchanged": sum(c.plan_unchanged for c in found),

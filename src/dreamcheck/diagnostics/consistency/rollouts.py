@@ -1,7 +1,9 @@
 """Clean and perturbed histories imagined on, sharing everything that they share.
 
 Clean frames are encoded once for all severities and draws, actions are embedded once per tile, and
-all histories go through the same canonical tiles, so that equal histories give distances of 0.
+all histories go through the same canonical tiles, so that equal histories give distances of 0. Where
+memory runs out and tiles are halved, the clean side is imagined again in tiles of that size, and an
+unchanged frame has the clean latent itself: a distance of 0 stays 0.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ class PairedRollouts:
         self.runner = Runner(model, tile=tile)
         self.blocks = c.blocks(anchors.actions)
         self.clean = self._encode(anchors.frames)
-        self._rolled: np.ndarray | None = None
+        self._rolled: dict[int, np.ndarray] = {}
 
     @property
     def history(self) -> Tensor:
@@ -67,16 +69,32 @@ class PairedRollouts:
 
     @property
     def rolled(self) -> np.ndarray:
-        """Points imagined from the clean history under the logged actions [N, H, P]."""
-        if self._rolled is None:
-            self._rolled = self.roll([self.history])[0]
-        return self._rolled
+        """Points imagined from the clean history under the logged actions [N, H, P].
+
+        In tiles of the runner's present size; ``roll_pairs`` keeps two sides in the same.
+        """
+        while self.runner.tile not in self._rolled:
+            tile = self.runner.tile
+            points = self.roll([self.history])[0]
+            if self.runner.tile == tile:
+                self._rolled[tile] = points
+        return self._rolled[self.runner.tile]
 
     def perturbed(self, perturbation: Perturbation) -> Tensor:
-        """Latents of the perturbed history [N, T, *shape]; later frames stay clean."""
+        """Latents of the perturbed history [N, T, *shape]; later frames stay clean.
+
+        A frame that the perturbation leaves as it is has its clean latent, the same bits.
+        """
         if perturbation.is_identity:
             return self.history
-        return self._encode(self.perturbed_frames(perturbation))
+        n, t = len(self.anchors), self.anchors.history
+        seen = self.perturbed_frames(perturbation).flatten(0, 1)
+        clean = self.anchors.frames[:, :t].flatten(0, 1)
+        changed = (seen != clean).flatten(1).any(dim=1)
+        out = self.history.flatten(0, 1).clone()
+        if changed.any():
+            out[changed] = self._encode(seen[changed][None])[0]
+        return out.unflatten(0, (n, t))
 
     def perturbed_frames(self, perturbation: Perturbation) -> Tensor:
         """The perturbed history as the model is given it [N, T, 3, s, s] on the 0..255 scale."""
@@ -103,9 +121,40 @@ class PairedRollouts:
         )
         return self._encode(seen[:, None])[:, 0]
 
-    def roll(self, histories: Sequence[Tensor]) -> list[np.ndarray]:
-        """Points imagined from each history under the anchors' actions, each [N, H, P]."""
-        return [self.points(f) for f in self.runner.rollouts(histories, self.blocks)]
+    def roll(
+        self, histories: Sequence[Tensor], blocks: np.ndarray | None = None
+    ) -> list[np.ndarray]:
+        """Points imagined from each history, each [N, H, P].
+
+        Args:
+            blocks: actions [N, T - 1 + H, A] in place of the anchors' own, for all histories.
+        """
+        given = self.blocks if blocks is None else blocks
+        while True:
+            tile = self.runner.tile
+            futures = self.runner.rollouts(histories, given)
+            if self.runner.tile == tile:
+                return [self.points(f) for f in futures]
+            # Memory ran out on the way: one call, one size of tiles.
+
+    def roll_pairs(
+        self, histories: Sequence[Tensor], blocks: np.ndarray | None = None
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Points from the clean history [N, H, P] and from each other one, in tiles of one size.
+
+        Args:
+            blocks: as in ``roll``.
+        """
+        if blocks is not None:
+            clean, *others = self.roll([self.history, *histories], blocks)
+            return clean, others
+        others = self.roll(histories)
+        while True:
+            tile = self.runner.tile
+            clean = self.rolled
+            if self.runner.tile == tile:
+                return clean, others
+            others = self.roll(histories)
 
     def roll_rows(self, history: Tensor, rows: np.ndarray) -> np.ndarray:
         """Points imagined from other histories [n, T, *shape] under the actions of ``rows`` [n]."""

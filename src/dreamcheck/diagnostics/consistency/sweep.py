@@ -7,7 +7,7 @@ reference. Everything here is computed from a sweep's records.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -23,6 +23,11 @@ from dreamcheck.stats import spearman
 
 CHECKPOINT, CONSISTENCY, PLANNING = "sweep-checkpoint", "sweep-consistency", "sweep-planning"
 """Kinds of a sweep's records, one of each for every level."""
+COST = "sweep-cost"
+"""What one stage of one level took: sigma_max, stage, wall_s, cpu_s, threads."""
+STAGES = ("train", "consistency", "plan")
+LIMIT_MIN = 90
+"""CPU minutes that the whole sweep may take; CPU time, since a shared machine's clock says little."""
 
 T_IR, T_SR = 0.30, 0.95
 """The thresholds that the paper's sources choose for TwoRoom."""
@@ -33,12 +38,14 @@ class SweepLevel:
     """One level's records.
 
     checkpoint, consistency, planning: payloads, None where that stage has not been run.
+    cost: by stage, what it took where that was timed.
     """
 
     sigma_max: float
     checkpoint: Mapping[str, Any] | None
     consistency: Mapping[str, Any] | None
     planning: Mapping[str, Any] | None
+    cost: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -159,11 +166,16 @@ def read_sweep(
         UsageError: level 0 or every other level is missing, or levels cannot stand in one table.
     """
     kept: dict[float, dict[str, Mapping[str, Any]]] = {float(s): {} for s in planned}
+    took: dict[float, dict[str, Mapping[str, Any]]] = {}
     for kind, payload in records:
         if kind in (CHECKPOINT, CONSISTENCY, PLANNING):
             kept.setdefault(float(payload["sigma_max"]), {})[kind] = payload
+        elif kind == COST:
+            took.setdefault(float(payload["sigma_max"]), {})[payload["stage"]] = payload
     levels = [
-        SweepLevel(s, *(of.get(k) for k in (CHECKPOINT, CONSISTENCY, PLANNING)))
+        SweepLevel(
+            s, of.get(CHECKPOINT), of.get(CONSISTENCY), of.get(PLANNING), cost=took.get(s, {})
+        )
         for s, of in sorted(kept.items())
     ]
     complete = tuple(level for level in levels if level.complete)
@@ -373,6 +385,7 @@ def page(sweep: Sweep, *, command: str, figure: str, paper: Iterable[Level] = ()
         cells = [f"{b.ir_relative[i]:.2f} / {b.levels[i].sr:.2f}" for b in blocks]
         lines.append(f"| {level.sigma_max:g} | {' | '.join(cells)} |")
     lines += _beside(paper)
+    lines += _costs(sweep)
     if sweep.missing:
         lines += ["", f"Not finished: level {', '.join(f'{s:g}' for s in sweep.missing)}."]
     still = max(x.consistency["num_still"] for x in sweep.levels if x.consistency)
@@ -419,6 +432,33 @@ def _beside(paper: list[Level]) -> list[str]:
         ]
         out.append(f"| {sigma:g} | {' | '.join(cells)} |")
     return out
+
+
+def _costs(sweep: Sweep) -> list[str]:
+    """What the stages took, and the whole sweep at that rate; nothing unless all were timed once."""
+    by_stage = {s: [x.cost[s] for x in sweep.levels if s in x.cost] for s in STAGES}
+    if not all(by_stage.values()):
+        return []
+    count = len(sweep.levels)
+    out = ["", "## What it cost", ""]
+    out += ["| stage | levels timed | CPU min a level | all levels, CPU min |", "|---|---|---|---|"]
+    whole = 0.0
+    for stage, timed in by_stage.items():
+        minutes = [row["cpu_s"] / 60 for row in timed]
+        scaled = count * sum(minutes) / len(minutes)
+        whole += scaled
+        out.append(
+            f"| {stage} | {len(timed)} of {count} | {_range(minutes, '{:.2f}')} | {scaled:.1f} |"
+        )
+    threads = sorted({row["threads"] for timed in by_stage.values() for row in timed})
+    return [
+        *out,
+        "",
+        f"{count} levels take {whole:.0f} CPU minutes on {', '.join(map(str, threads))} thread(s), "
+        f"{'within' if whole < LIMIT_MIN else '**more than**'} the {LIMIT_MIN} they may take; a "
+        "stage that was not timed at every level counts with its mean. Each stage of each level is "
+        "kept when it ends, and training and planning inside a stage too.",
+    ]
 
 
 def _range(values: list[float], form: str) -> str:

@@ -67,14 +67,16 @@ def named_all(texts: list[str]) -> list[tuple[str, str]]:
         UsageError: two checkpoints of one name, or none at all.
     """
     if not texts:
-        raise UsageError("no checkpoint is named: give at least one to score.")
+        raise UsageError("no checkpoint is named: give at least one.")
     cells = [named(t) for t in texts]
     seen: dict[str, str] = {}
     for name, checkpoint in cells:
         if name in seen:
             raise UsageError(
-                f"{seen[name]} and {checkpoint} would both be called {name!r}, and the name seeds "
-                "the search. Name them: FIRST=PATH SECOND=PATH."
+                f"{checkpoint} is given twice: name it once."
+                if seen[name] == checkpoint
+                else f"{seen[name]} and {checkpoint} would both be called {name!r}, by which tables "
+                "and random streams tell them apart. Name them: FIRST=PATH SECOND=PATH."
             )
         seen[name] = checkpoint
     return cells

@@ -18,6 +18,7 @@ from dreamcheck.discovery.methods.typed_neighbourhood import TypedNeighbourhood
 from dreamcheck.discovery.parameters import SearchParameters
 from dreamcheck.discovery.search import Method
 from dreamcheck.errors import UsageError
+from dreamcheck.user_code import import_named
 
 METHODS: MappingProxyType[str, type[Method]] = MappingProxyType(
     {
@@ -39,6 +40,35 @@ METHODS: MappingProxyType[str, type[Method]] = MappingProxyType(
 """Every method by name."""
 
 
+def method_named(name: str) -> type[Method]:
+    """A search method by its name, or a class of the user's by ``package.module:Class``.
+
+    Naming a class imports its module, which runs its code.
+
+    Raises:
+        UsageError: an unknown name (the known ones are listed), a module that cannot be imported,
+            or something that is no search method.
+    """
+    if name in METHODS:
+        return METHODS[name]
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise UsageError(
+            f"no search method is called {name!r}; known: {', '.join(METHODS)}. One of your own is "
+            "named as package.module:Class."
+        )
+    try:
+        found = getattr(import_named(module), attribute)
+    except (ImportError, AttributeError) as e:
+        raise UsageError(f"the search method {name!r} cannot be imported: {e}.") from e
+    if not (isinstance(found, type) and issubclass(found, Method)):
+        raise UsageError(
+            f"{name!r} is no search method: subclass dreamcheck.discovery.Method, and check it with "
+            "dreamcheck.testing.check_method."
+        )
+    return found
+
+
 def make_method(
     name: str,
     library: Library,
@@ -51,11 +81,9 @@ def make_method(
     """One restart of the named method.
 
     Raises:
-        UsageError: unknown name; the message lists the known ones.
+        UsageError: as ``method_named``.
     """
-    if name not in METHODS:
-        raise UsageError(f"no search method is called {name!r}; known: {', '.join(METHODS)}.")
-    return METHODS[name](
+    return method_named(name)(
         library,
         seed=seed,
         budget=budget,
@@ -77,4 +105,5 @@ __all__ = [
     "Random",
     "TypedNeighbourhood",
     "make_method",
+    "method_named",
 ]

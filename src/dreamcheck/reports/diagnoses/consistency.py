@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from dreamcheck.reports.consistency_charts import (
     STYLE,
     by_severity,
+    colours,
     divergence,
     film,
     screen,
     shares,
 )
+from dreamcheck.reports.consistency_statistics import undefined_because
 from dreamcheck.reports.diagnoses.reader import DiagnosisReader
-from dreamcheck.reports.svg import PALETTE
 
 ORDER = 40
 TITLE = "Does it see through noise?"
@@ -34,9 +35,8 @@ def body(reader: DiagnosisReader) -> str:
             _certified(reader),
             _film(reader),
             _curves(reader),
+            _screen_and_choices(reader),
             _table(reader),
-            _screen(reader),
-            _choices(reader),
             _method(reader),
         ]
     )
@@ -67,11 +67,11 @@ def _share(reader: DiagnosisReader, i: int, k: int, what: str, outcome: str) -> 
 def _loss(reader: DiagnosisReader, i: int, k: int) -> str:
     at = f"checkpoints.{i}.severities.{k}.success"
     lost = reader.statistic(
-        "consistency-loss", "{:.0f}", id=f"loss.{i}.{k}", position=i, severity=k
+        "consistency-loss", "{:z.0f}", id=f"loss.{i}.{k}", position=i, severity=k
     )
     return (
-        f"{lost} points [{reader.number(f'{at}.loss_low', '{:.0f}')}, "
-        f"{reader.number(f'{at}.loss_high', '{:.0f}')}]"
+        f"{lost} [{reader.number(f'{at}.loss_low', '{:z.0f}')}, "
+        f"{reader.number(f'{at}.loss_high', '{:z.0f}')}]"
     )
 
 
@@ -79,32 +79,40 @@ def _lead(reader: DiagnosisReader) -> str:
     result, text, n = reader.result, reader.text, reader.number
     k = _worst(reader)
     said = []
-    for i in _subjects(reader):
+    labelled = ""
+    asked = _subjects(reader)
+    beside = [i for i in range(len(result["checkpoints"])) if i not in asked]
+    for i in [*asked, *beside]:
         row = result["checkpoints"][i]
         shifted = row["severities"][k]
         parts = []
         if shifted["planner"] is not None:
+            of = f"checkpoints.{i}.severities.{k}.planner"
             parts.append(
-                f"the planner's choice changed in <b>{_share(reader, i, k, 'winner', CHANGED)}</b> of "
-                f"{n(f'checkpoints.{i}.severities.{k}.planner.num_histories')} histories"
+                f"the planner's choice changed in <b>{_share(reader, i, k, 'winner', CHANGED)}</b> "
+                f"[{n(f'{of}.changed_low', '{:.0%}')}, {n(f'{of}.changed_high', '{:.0%}')}] of "
+                f"{n(f'{of}.num_histories')} histories"
             )
         if shifted["success"] is not None:
             at = f"checkpoints.{i}.severities.{k}.success"
             parts.append(
-                f"success lost <b>{_loss(reader, i, k)}</b>, from {n(f'{at}.clean.value', '{:.0%}')} "
+                f"success lost <b>{_loss(reader, i, k)}</b> points, from {n(f'{at}.clean.value', '{:.0%}')} "
                 f"to {n(f'{at}.perturbed.value', '{:.0%}')} of "
-                f"{n(f'{at}.num_cases')} episodes ({n(f'{at}.label')})"
+                f"{n(f'{at}.num_cases')} episodes"
             )
+            labelled = f" Success: {n(f'{at}.label')}."
         if not parts:
             parts.append("neither choices nor success were measured")
-        said.append(f"<b>{text(row['name'])}</b>: {', and '.join(parts)}.")
+        name = text(row["name"])
+        mark = f"{name}, the reference" if row["is_reference"] else f"<b>{name}</b>"
+        said.append(f"{mark}: {', and '.join(parts)}.")
     where = "the observed history" if result["on"] == "history" else "history and goal"
     lines = "".join(f"<br>{s}" for s in said)
-    missing = f" Success: {n('no_success')}." if result["no_success"] else ""
+    missing = f" Success: {n('no_success')}." if result["no_success"] else labelled
     return (
         f'<p class="lead">{text(result["perturbation"]).capitalize()} of '
         f"{n(f'severities.{k}', '{:g}')} on {where} ({text(result['severity_means'])}).{lines}"
-        f"{missing}</p>"
+        f"<br>In brackets: 95 % intervals.{missing}</p>"
     )
 
 
@@ -141,13 +149,17 @@ def _film(reader: DiagnosisReader) -> str:
         ("imagined from perturbed", "c1", [reader.picture(f"perturbed-{k}") for k in (0, *steps)]),
     ]
     foot = [""] + [reader.number(f"film.divergence.{k - 1}", "{:.2f}") for k in steps]
+    name = shown["checkpoint"]
+    row = next(c for c in reader.result["checkpoints"] if c["name"] == name)
+    drawn = divergence(shown["divergence"], row["severities"][_worst(reader)]["by_step"])
     return (
-        f"<figure>{film(heads, rows, foot)}<figcaption>The window of median distance, "
-        f"{reader.text(shown['label'])}, as {reader.text(reader.result['checkpoints'][0]['name'])} "
-        "sees it; same actions in both. Imagined latents are shown as the nearest logged frame. "
-        "Last row: how far the two futures lie apart, in units of a clean step.</figcaption>"
-        f"</figure><figure>{divergence(shown['divergence'])}<figcaption>The same distance at every "
-        "step.</figcaption></figure>"
+        f'<div class="pair"><figure>{film(heads, rows, foot)}<figcaption>The window of median '
+        f"distance, {reader.text(shown['label'])}, as {reader.text(name)} sees it; same actions in "
+        "both. Imagined latents are shown as the nearest logged frame. Last row: how far the two "
+        "futures lie apart, in units of a clean step.</figcaption></figure>"
+        f"<figure>{drawn}<figcaption>The same distance at every step. "
+        '<span class="key c1">this window</span> <span class="key c2">median over windows</span>'
+        "</figcaption></figure></div>"
     )
 
 
@@ -155,7 +167,7 @@ def _keys(reader: DiagnosisReader) -> str:
     rows = reader.result["checkpoints"]
     return " ".join(
         f'<span class="key {css}">{reader.text(c["name"])}</span>'
-        for css, c in zip(PALETTE, rows, strict=False)
+        for css, c in zip(colours(len(rows)), rows, strict=True)
     )
 
 
@@ -192,7 +204,8 @@ def _table(reader: DiagnosisReader) -> str:
                 else "undefined"
             )
             relative = n(f"{at}.ir_rel", "{:.3f}") if s["ir_rel"] is not None else ""
-            score = n(f"{at}.score", "{:.2f}") if s["score"] is not None else ""
+            score = n(f"{at}.score", "{:z.2f}") if s["score"] is not None else ""
+            taken = {True: "yes", False: "no", None: ""}[s["accepted"]]
             changed = _share(reader, i, k, "winner", CHANGED) if s["planner"] else ""
             lost = _loss(reader, i, k) if s["success"] else ""
             mark = " (reference)" if c["is_reference"] else ""
@@ -200,17 +213,23 @@ def _table(reader: DiagnosisReader) -> str:
                 f"<tr><td>{reader.text(c['name'])}{mark}</td>"
                 f'<td class="r">{n(f"severities.{k}", "{:g}")}</td><td class="r">{radius}</td>'
                 f'<td class="r">{relative}</td><td class="r">{rate}</td><td class="r">{score}</td>'
-                f'<td class="r">{changed}</td><td class="r">{lost}</td></tr>'
+                f'<td>{taken}</td><td class="r">{changed}</td><td class="r">{lost}</td></tr>'
             )
     return (
         '<div class="scroll"><table class="sortable"><caption>Radius in units of clean motion; '
         "separation recomputed from the kept pairs; the choice is the cheapest of one shared pool; "
-        "success lost is paired over identical episodes</caption><thead><tr><th>checkpoint</th>"
+        "success lost, in points, is paired over identical episodes</caption><thead><tr><th>checkpoint</th>"
         '<th class="r">severity</th><th class="r">radius</th><th class="r">relative</th>'
         '<th class="r">separation</th><th class="r">screen score</th>'
-        '<th class="r">choice changed</th><th class="r">success lost</th></tr></thead><tbody>'
+        '<th>accepted</th><th class="r">choice changed</th><th class="r">success lost</th></tr></thead><tbody>'
         f"{''.join(rows)}</tbody></table></div>"
     )
+
+
+def _screen_and_choices(reader: DiagnosisReader) -> str:
+    plotted, bars = _screen(reader), _bars(reader)
+    both = f'<div class="pair">{plotted}{bars}</div>' if bars else plotted
+    return both + _costs(reader)
 
 
 def _screen(reader: DiagnosisReader) -> str:
@@ -223,7 +242,7 @@ def _screen(reader: DiagnosisReader) -> str:
     k = _worst(reader)
     drawn = screen(result["checkpoints"], k, t_ir=result["t_ir"], t_sr=result["t_sr"])
     if not drawn:
-        return "<p>The screen is undefined here: see the table's notes.</p>"
+        return "<p>The screen is undefined here: see the notes under the table.</p>"
     fact = ""
     if result["sign_from_radius_alone"]:
         fact = (
@@ -238,45 +257,66 @@ def _screen(reader: DiagnosisReader) -> str:
     )
 
 
-def _choices(reader: DiagnosisReader) -> str:
-    result, n = reader.result, reader.number
+def _planned(reader: DiagnosisReader) -> list[tuple[int, str, Mapping[str, Any], bool]]:
+    """Position, name, choices at the farthest severity, and whether certificates are worth a word."""
     k = _worst(reader)
-    bars: list[tuple[str, Mapping[str, int]]] = []
-    costs = []
-    for i, c in enumerate(result["checkpoints"]):
+    out = []
+    for i, c in enumerate(reader.result["checkpoints"]):
         planner = c["severities"][k]["planner"]
-        if planner is None:
-            continue
-        name = reader.text(c["name"])
-        if planner["winner"][CERTIFIED] / planner["num_histories"] >= WORTH_A_PICTURE:
-            bars.append((f"{name}, cheapest", planner["winner"]))
-            bars.append((f"{name}, elites", planner["elites"]))
+        if planner is not None:
+            share = planner["winner"][CERTIFIED] / planner["num_histories"]
+            out.append((i, reader.text(c["name"]), planner, share >= WORTH_A_PICTURE))
+    return out
+
+
+def _bars(reader: DiagnosisReader) -> str:
+    """How often a choice was certified, unchanged, changed."""
+    bars: list[tuple[str, Mapping[str, int]]] = []
+    for _, name, planner, _ in _planned(reader):
+        bars.append((f"{name}, cheapest", planner["winner"]))
+        bars.append((f"{name}, elites", planner["elites"]))
+    if not bars:
+        return ""
+    proven = any(counts[CERTIFIED] for _, counts in bars)
+    certified = '<span class="sw certified"></span> certified, unchanged ' if proven else ""
+    return (
+        f"<figure>{shares(bars)}<figcaption>The same candidates costed from both histories, at "
+        f"severity {reader.number(f'severities.{_worst(reader)}', '{:g}')}; the cheapest, and the "
+        f'set of elites: {certified}<span class="sw same"></span> unchanged'
+        f"{' without a certificate' if proven else ''} "
+        '<span class="sw changed"></span> changed.</figcaption></figure>'
+    )
+
+
+def _costs(reader: DiagnosisReader) -> str:
+    """What the perturbed search cost, model by model."""
+    n, k = reader.number, _worst(reader)
+    said = []
+    for i, name, planner, proven in _planned(reader):
         at = f"checkpoints.{i}.severities.{k}.planner"
         lost = (
-            f", {n(f'{at}.median_lost_advantage', '{:.1%}')} of its advantage over a random candidate"
+            f", the signed difference {n(f'{at}.median_lost_advantage', '{:z.1%}')} of the clean "
+            "plan's advantage over a random candidate"
             if planner["median_lost_advantage"] is not None
             else ""
         )
-        costs.append(
+        held = (
+            f"; elite certificates hold in {n(f'{at}.certified_iterations')} of "
+            f"{n(f'{at}.num_iterations')} iterations"
+            if proven
+            else ""
+        )
+        said.append(
             f"<li>{name}: {n(f'{at}.plans_unchanged')} of {n(f'{at}.num_histories')} final plans are "
-            f"the same; elites shared by both searches {n(f'{at}.mean_overlap', '{:.0%}')}; the "
-            f"perturbed plan costs {n(f'{at}.median_regret', '{:.3g}')} more in the median"
-            f"{lost}; elite certificates hold in {n(f'{at}.certified_iterations')} of "
-            f"{n(f'{at}.num_iterations')} iterations.</li>"
+            f"the same; both searches share {n(f'{at}.mean_overlap', '{:.0%}')} of their elites; in "
+            f"the median the regret is {n(f'{at}.median_regret', '{:.3g}')}{lost}{held}.</li>"
         )
-    if not costs:
+    if not said:
         return ""
-    drawn = ""
-    if bars:
-        drawn = (
-            f"<figure>{shares(bars)}<figcaption>The same candidates costed from both histories: "
-            '<span class="sw certified"></span> certified, unchanged '
-            '<span class="sw same"></span> unchanged without a certificate '
-            '<span class="sw changed"></span> changed.</figcaption></figure>'
-        )
     return (
-        f"<h3>The planner's choice, at severity {n(f'severities.{k}', '{:g}')}</h3>{drawn}"
-        f"<ul>{''.join(costs)}</ul>"
+        "<h3>What the changed choices cost, at severity "
+        f"{n(f'severities.{k}', '{:g}')}</h3><p>Regret: how much more the perturbed plan costs, seen "
+        f"from the clean history, never below 0.</p><ul>{''.join(said)}</ul>"
     )
 
 
@@ -298,7 +338,7 @@ def _method(reader: DiagnosisReader) -> str:
             )
         if c["clipped"]:
             said.append(f"{reader.text(c['name'])} takes bytes: perturbed frames were clipped.")
-        said += [reader.text(f"{c['name']}: {w}") for w in _whys(c["severities"])]
+        said += [reader.text(f"{c['name']}: {w}.") for w in undefined_because(result, c)]
     if result["protocol"] is not None:
         solver = result["protocol"]["solver"]
         said.append(
@@ -307,7 +347,3 @@ def _method(reader: DiagnosisReader) -> str:
             f"{reader.text(', '.join(f'{k} {v}' for k, v in solver.items()))}."
         )
     return f'<p class="quiet">{" ".join(said)}</p>'
-
-
-def _whys(severities: Sequence[Mapping[str, Any]]) -> list[str]:
-    return sorted({s["undefined"] for s in severities if s["undefined"]})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dreamcheck.reports.diagnoses.plan import rate
+from dreamcheck.reports.diagnoses.plan import rate, readings
 from dreamcheck.reports.diagnoses.reader import DiagnosisReader
 from dreamcheck.reports.planning_charts import STYLE, film_lines, film_strips, waterfall
 
@@ -205,6 +205,7 @@ def _method(reader: DiagnosisReader) -> str:
         )
     for name, why in reader.result["missing"].items():
         said.append(f"Not measured: {reader.text(name)} ({reader.text(why)}).")
+    said += readings(reader)
     lines = "".join(
         f"<li>{n(f'deviations.{i}')}</li>" for i in range(len(reader.result["deviations"]))
     )

@@ -94,6 +94,34 @@ def _pictures(reader: DiagnosisReader) -> str:
     )
 
 
+def readings(reader: DiagnosisReader) -> list[str]:
+    """Sentences: what was asked of the checkpoint before it planned, and what search was counted."""
+    n = reader.number
+    said = []
+    for key, title in (("domain_guard", "Domain guard"), ("norm_audit", "Normalisation audit")):
+        found = reader.at(f"realised.{key}")
+        if found is None:
+            said.append(f"{title}: not asked.")
+            continue
+        text = f"{title}: {reader.text(found['verdict'])}"
+        for name, measure in found["measured"].items():
+            value = n(f"realised.{key}.measured.{name}.value", "{:.3g}")
+            text += (
+                f", {reader.text(name.replace('_', ' '))} {value} {reader.text(measure['unit'])}"
+            )
+            break
+        else:
+            text += "".join(f" ({reader.text(why.rstrip('.'))})" for why in found["evidence"][:1])
+        said.append(f"{text}.")
+    if reader.at("realised.iterations") is not None:
+        least, most = reader.result["realised"]["iterations"]
+        counted = n("realised.iterations.0")
+        if least != most:
+            counted += f" to {n('realised.iterations.1')}"
+        said.append(f"Counted in every replan: {counted} solver iteration(s).")
+    return said
+
+
 def _signs(reader: DiagnosisReader) -> str:
     n = reader.number
     result = reader.result
@@ -118,6 +146,7 @@ def _signs(reader: DiagnosisReader) -> str:
         f"{n('plan_out_of_range_share', '{:.1%}')} of planned actions lay outside the action box "
         "and were clamped by the environment."
     )
+    said += readings(reader)
     lines = "".join(f"<li>{n(f'deviations.{i}')}</li>" for i in range(len(result["deviations"])))
     return (
         f"<p>{' '.join(said)}</p><details><summary>How this differs from "

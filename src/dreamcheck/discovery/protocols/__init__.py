@@ -1,0 +1,1 @@
+"""Search protocols that ship, as TOML."""
