@@ -7,10 +7,8 @@ from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import Any
 
-from dreamcheck.digest import canonical_json, digest, sha256_bytes
+from dreamcheck.digest import Value, canonical_json, digest, sha256_bytes
 from dreamcheck.evidence.record import Record
-
-Value = int | float | str
 
 DEFAULT_RESET = "default-reset"
 """The input id of the control: ``env.reset(seed)`` without options, indexed by its seed."""

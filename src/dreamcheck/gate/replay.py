@@ -99,9 +99,7 @@ def gate(
 def config_of(bank: Bank, model: str) -> StudyConfig:
     """The bank's protocol with another model; its seeds play no part in a replay."""
     shared = {k: v for k, v in bank.protocol.items() if k not in ("checks", "searches")}
-    used = bank.used_seeds or (0,)
-    free = max(used) + 1
-    parts = {"search": used, "validation": (free,), "neighbourhood": (free + 1,)}
+    parts = {p: (i,) for i, p in enumerate(("search", "validation", "neighbourhood"))}
     return study_from(
         {
             **shared,
