@@ -7,8 +7,13 @@ import json
 import pytest
 from test_consistency_commands import NOISE, SMALL, data, run, toys  # noqa: F401
 
+from dreamcheck.cli.consistency import sized
+from dreamcheck.cli.consistency_experiments import _success
 from dreamcheck.errors import UsageError
+from dreamcheck.models import load_model
+from dreamcheck.progress import Progress
 from dreamcheck.reports import verify_study
+from dreamcheck.tasks.registry import get_task
 
 FAST = [w if w != "8" else "6" for w in SMALL]
 
@@ -50,3 +55,10 @@ def test_unknown_experiments_and_a_page_without_any_are_refused(data):  # noqa: 
     assert isinstance(lone.exception, UsageError)
     with pytest.raises(UsageError, match="--experiments"):
         raise lone.exception
+
+
+def test_clean_success_of_the_ablation_is_planned_under_the_named_protocol():
+    protocol = sized("fresh-25-50", 2, "8x2x1")
+    clean = _success(get_task("tworoom"), protocol, None, ("a stamp",), Progress(quiet=True))
+    rate = clean("small", load_model("tworoom-small"))
+    assert 0 <= rate["low"] <= rate["value"] <= rate["high"] <= 1
