@@ -214,7 +214,8 @@ def page(result: Mapping[str, Any], *, command: str, figure: str) -> str:
         "**Reduced against the paper**: small models, one task and one run, where the paper has four "
         f"tasks and three runs of full models. Checkpoints: {roles}. With one task the planner "
         "experiment leaves out one history at a time instead of one task. Intervals are 95 %, from "
-        "resampling whole held-out groups; the regressions are not fitted anew in them.",
+        "resampling whole held-out groups; the regressions are not fitted anew in them. A verdict is "
+        "about the direction of a finding, not its size: read both columns.",
         "",
         f"![The experiments in one figure]({figure})",
         "",
