@@ -6,11 +6,14 @@ every token through every layer and both heads.
 
     python benchmarks/planning.py                        # needs the [swm] extra for the real thing
     python benchmarks/planning.py --iterations 3 --threads 2
-    python benchmarks/planning.py --model tworoom-small  # fast mode's elite agreement when trained
+    python benchmarks/planning.py --trained 8            # also: elite agreement, shipped model
+    python benchmarks/planning.py --only-trained --trained 8 --json agreement.json
 
 Prints wall and processor seconds per plan, their ratios, the largest relative cost error of the
 exact mode, the fast mode's elite agreement, and the share of the machine's measured matrix rate.
-Not a test: run it by hand.
+With --trained, the agreement is also measured on a shipped model: real frames of TwoRoom episodes
+generated now, every iteration of every replan, the candidates those of the exact search. Not a
+test: run it by hand.
 """
 
 from __future__ import annotations
@@ -19,26 +22,34 @@ import argparse
 import contextlib
 import importlib.util
 import io
+import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dreamcheck.imagination.runner import frozen
+from dreamcheck.imagination.runner import frozen, numerics_profile
 from dreamcheck.models.conventions import Conventions
 from dreamcheck.models.lewm import LeWMConfig, LeWMNet
 from dreamcheck.models.lewm_model import LeWM
 from dreamcheck.models.registry import load_model
+from dreamcheck.planning.admission import rule_of
+from dreamcheck.planning.control import run_planner
 from dreamcheck.planning.costs import Contexts, ModelCost
+from dreamcheck.planning.evaluate import prepare, setup_of
+from dreamcheck.planning.execution import Rows
 from dreamcheck.planning.noise import EpisodeNoise
 from dreamcheck.planning.objectives import GoalLatent
-from dreamcheck.planning.screening import ScreenedCost, ScreeningReport
+from dreamcheck.planning.protocol import load_protocol
+from dreamcheck.planning.screening import Compared, ScreenedCost, ScreeningReport
 from dreamcheck.planning.solvers import CEM
 from dreamcheck.planning.space import PlannerSpace
 from dreamcheck.tasks.protocol import ActionBox
+from dreamcheck.tasks.registry import get_task
 
 HORIZON, BLOCK = 5, 10
 
@@ -62,15 +73,17 @@ def random_model(seed: int) -> LeWM:
     return LeWM(net, conventions)
 
 
-def timed(call: Callable[[], Any], repeats: int) -> tuple[float, float, Any]:
-    """Best wall and processor seconds of some repeats, and the last result."""
-    best = (float("inf"), float("inf"))
+def timed(modes: dict[str, Callable[[], Any]], repeats: int) -> list[tuple[str, float, float]]:
+    """Name, best wall and best processor seconds of each, taken in turns so that all meet the
+    same load."""
+    best = {name: (float("inf"), float("inf")) for name in modes}
     for _ in range(repeats):
-        wall, cpu = time.perf_counter(), time.process_time()
-        result = call()
-        spent = (time.perf_counter() - wall, time.process_time() - cpu)
-        best = (min(best[0], spent[0]), min(best[1], spent[1]))
-    return *best, result
+        for name, call in modes.items():
+            wall, cpu = time.perf_counter(), time.process_time()
+            call()
+            spent = (time.perf_counter() - wall, time.process_time() - cpu)
+            best[name] = (min(best[name][0], spent[0]), min(best[name][1], spent[1]))
+    return [(name, *both) for name, both in best.items()]
 
 
 class TheirModel:
@@ -167,7 +180,7 @@ def matrix_rate(repeats: int = 5) -> tuple[float, float]:
     rates = []
     for a, b in ((x, w.T), (big, big)):
         a @ b
-        wall, cpu, _ = timed(lambda a=a, b=b: [a @ b for _ in range(10)], repeats)
+        [(_, wall, cpu)] = timed({"product": lambda a=a, b=b: [a @ b for _ in range(10)]}, repeats)
         work = 10 * a.shape[0] * a.shape[1] * b.shape[1] / 1e9
         rates.append((work / wall, work / cpu))
     return max(r[0] for r in rates), max(r[1] for r in rates)
@@ -177,7 +190,7 @@ def multiply_adds(config: LeWMConfig, candidates: int) -> float:
     """Billions of multiply-adds of one iteration in exact mode (horizon 5, one context frame)."""
     w, inner = config.predictor_width, config.predictor_heads * config.predictor_head_width
     token = 4 * w * inner + 2 * w * config.predictor_mlp
-    first = token - w * inner
+    first = token - 2 * w * inner + w * w  # no query, and value and output in one product
     depth = config.predictor_depth
     growing = depth * (first + 2 * token)
     window = (depth - 1) * (first + 2 * token) + token + 2 * 2 * w * inner
@@ -187,22 +200,62 @@ def multiply_adds(config: LeWMConfig, candidates: int) -> float:
     return candidates * (growing + 2 * window + modulation + head + actions) / 1e9
 
 
-def agreement(model: LeWM, contexts: Contexts, solver: CEM, space: PlannerSpace) -> dict[str, Any]:
-    """How often the fast mode keeps the exact mode's elites along the exact mode's own search."""
+def compared(
+    model: Any, contexts: Contexts, space: PlannerSpace, num_elites: int, report: ScreeningReport
+) -> Compared:
+    """The exact cost, with the fast one beside it."""
     score = GoalLatent(model)
     exact = ModelCost(model, contexts, score, space)
     fast = ModelCost(model, contexts, score, space, path="bfloat16")
-    report = ScreeningReport()
-    screened = ScreenedCost(fast, exact, num_elites=solver.num_elites, report=report)
-    made = solver.solve(
-        exact, rows=1, horizon=HORIZON, width=BLOCK, noise=EpisodeNoise(0, ["a"]), trace=True
+    return Compared(exact, ScreenedCost(fast, exact, num_elites=num_elites, report=report))
+
+
+def agreement(made: list[Compared], report: ScreeningReport) -> dict[str, Any]:
+    """How often the fast mode keeps the exact mode's elites along the exact mode's own search."""
+    same = [share for one in made for share in one.agreement]
+    return {
+        "mean_elite_agreement": float(np.mean(same)),
+        "worst": min(same),
+        "iterations_with_other_elites": sum(x < 1 for x in same),
+        **report.to_dict(),
+    }
+
+
+class ComparedCosts:
+    """``Compared`` for every replan of the control loop."""
+
+    needs_latents = True
+
+    def __init__(self, model: Any, space: PlannerSpace, num_elites: int) -> None:
+        self.model, self.space, self.num_elites = model, space, num_elites
+        self.report, self.made = ScreeningReport(), []
+
+    def __call__(self, contexts: Contexts | None, state: Any, goals: np.ndarray) -> Compared:
+        assert contexts is not None
+        one = compared(self.model, contexts, self.space, self.num_elites, self.report)
+        self.made.append(one)
+        return one
+
+
+def trained_agreement(name: str, num_episodes: int) -> dict[str, Any]:
+    """Elite agreement of a trained TwoRoom model over the replans of some episodes."""
+    model: Any = load_model(name)
+    protocol = load_protocol("fresh-25-50").replace(num_eval=num_episodes, streams=1)
+    task, criteria, held, _, selection = prepare(protocol, get_task("tworoom"))
+    rows = Rows.of(selection.cases, 1)
+    setup = setup_of(
+        model,
+        task,
+        protocol,
+        rule_of(protocol, criteria),
+        held,
+        rows,
+        progress=lambda i, n, what: print(f"{name}: replan {i + 1} of at most {n}", flush=True),
     )
-    same = []
-    for step in made.trace:
-        order = screened(torch.from_numpy(step.candidates))[0].argsort(stable=True)
-        kept = set(order[: solver.num_elites].tolist())
-        same.append(len(kept & set(step.elites[0].tolist())) / solver.num_elites)
-    return {"mean_elite_agreement": float(np.mean(same)), "worst": min(same), **report.to_dict()}
+    solver: Any = protocol.solver.build()
+    costs = ComparedCosts(model, setup.space, solver.num_elites)
+    run_planner(setup, costs, solver)
+    return {"model": name, "episodes": num_episodes, **agreement(costs.made, costs.report)}
 
 
 def main() -> None:
@@ -212,31 +265,28 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=300)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--model", help="a trained checkpoint: report the fast mode on it")
+    parser.add_argument(
+        "--trained", type=int, default=0, metavar="N", help="elite agreement over N real episodes"
+    )
+    parser.add_argument("--only-trained", action="store_true", help="leave the timing out")
+    parser.add_argument("--model", default="tworoom-small", help="the model for --trained")
+    parser.add_argument("--json", type=Path, help="write what is printed there too")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    results: dict[str, Any] = {}
+    if not args.only_trained:
+        results["random_weights"] = timing(args)
+    if args.trained:
+        results["trained"] = trained_agreement(args.model, args.trained)
+        print("fast mode, trained:", _rounded(results["trained"]))
+    if args.json is not None:
+        args.json.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def timing(args: argparse.Namespace) -> dict[str, Any]:
+    """One plan with random weights in every mode, against the reference."""
     solver = CEM(num_samples=args.samples, iterations=args.iterations)
     box = ActionBox((-1.0, -1.0), (1.0, 1.0))
-    if args.model:
-        trained: Any = load_model(args.model)
-        with torch.no_grad():
-            noise = torch.randint(
-                0,
-                256,
-                (
-                    2,
-                    3,
-                    trained.conventions.image_size,
-                )
-                * 1
-                + (trained.conventions.image_size,),
-                dtype=torch.uint8,
-            )
-            seen = trained.encode({"pixels": noise})
-        given = Contexts(seen[:1, None], np.zeros((1, 0, BLOCK), np.float32), seen[1:])
-        space = PlannerSpace("dense_normalised", trained.conventions, box)
-        report(trained, given, solver, space, args.repeats, reference=None)
-        return
     model = random_model(0)
     g = torch.Generator().manual_seed(1)
     given = Contexts(
@@ -249,7 +299,7 @@ def main() -> None:
         reference = ("stable-worldmodel's CEM", stable_worldmodel_plan(model, given, solver))
     else:
         reference = ("the same pattern, plainly", plain_plan(model, given, solver))
-    report(model, given, solver, space, args.repeats, reference=reference)
+    return report(model, given, solver, space, args.repeats, reference=reference)
 
 
 def report(
@@ -259,8 +309,8 @@ def report(
     space: PlannerSpace,
     repeats: int,
     *,
-    reference: tuple[str, Callable[[], Any]] | None,
-) -> None:
+    reference: tuple[str, Callable[[], Any]],
+) -> dict[str, Any]:
     """Time the modes and print the table."""
     score = GoalLatent(model)
     exact = ModelCost(model, given, score, space)
@@ -269,12 +319,13 @@ def report(
     screened = ScreenedCost(fast, exact, num_elites=solver.num_elites, report=ScreeningReport())
     probe = torch.randn(1, 300, HORIZON, BLOCK, generator=torch.Generator().manual_seed(2))
     slow, quick = generic(probe), exact(probe)
-    rows = []
-    if reference is not None:
-        rows.append((reference[0], *timed(reference[1], repeats)[:2]))
-    rows.append(("generic path", *timed(lambda: our_plan(solver, generic), repeats)[:2]))
-    rows.append(("exact mode", *timed(lambda: our_plan(solver, exact), repeats)[:2]))
-    rows.append(("fast mode (checked)", *timed(lambda: our_plan(solver, screened), repeats)[:2]))
+    modes: dict[str, Callable[[], Any]] = {
+        reference[0]: reference[1],
+        "generic path": lambda: our_plan(solver, generic),
+        "exact mode": lambda: our_plan(solver, exact),
+        "fast mode (checked)": lambda: our_plan(solver, screened),
+    }
+    rows = timed(modes, repeats)
     base = rows[0]
     print(
         f"one plan: {solver.num_samples} candidates, {solver.iterations} iterations, horizon "
@@ -291,17 +342,43 @@ def report(
         f"{wall_rate:.1f} measured ({work / exact_row[1] / wall_rate:.0%} by wall, "
         f"{work / exact_row[2] / cpu_rate:.0%} by processor time)"
     )
-    print(
-        f"largest relative cost error, exact against generic: "
-        f"{float(((quick - slow).abs() / slow.abs()).max()):.1e}"
-    )
-    print(
-        "fast mode:",
-        {
-            k: v if v is None else round(v, 5)
-            for k, v in agreement(model, given, solver, space).items()
+    error = float(((quick - slow).abs() / slow.abs()).max())
+    print(f"largest relative cost error, exact against generic: {error:.1e}")
+    checked = ScreeningReport()
+    both = compared(model, given, space, solver.num_elites, checked)
+    our_plan(solver, both)
+    fast_mode = agreement([both], checked)
+    print("fast mode, random weights:", _rounded(fast_mode))
+    return {
+        "plan": {
+            "candidates": solver.num_samples,
+            "iterations": solver.iterations,
+            "horizon": HORIZON,
         },
-    )
+        "machine": numerics_profile(),
+        "modes": [
+            {
+                "name": name,
+                "wall_s": wall,
+                "cpu_s": cpu,
+                "ratio_wall": base[1] / wall,
+                "ratio_cpu": base[2] / cpu,
+            }
+            for name, wall, cpu in rows
+        ],
+        "exact_multiply_adds_g": work,
+        "matrix_rate_g_per_s": {"wall": wall_rate, "cpu": cpu_rate},
+        "exact_share_of_rate": {
+            "wall": work / exact_row[1] / wall_rate,
+            "cpu": work / exact_row[2] / cpu_rate,
+        },
+        "exact_largest_relative_error": error,
+        "fast": fast_mode,
+    }
+
+
+def _rounded(values: dict[str, Any]) -> dict[str, Any]:
+    return {k: round(v, 5) if isinstance(v, float) else v for k, v in values.items()}
 
 
 if __name__ == "__main__":

@@ -11,6 +11,9 @@ from typing import Any
 
 import numpy as np
 
+Value = int | float | str
+"""One typed value of an input, as specifications, simulators and records hold it."""
+
 
 def plain(value: Any) -> Any:
     """The value as JSON-ready builtins: NumPy scalars and arrays, tuples, mappings, paths refused.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
@@ -39,7 +40,10 @@ def preset_text(
         path = Path(name)
         if not path.is_file():
             raise error(f"{kind} file {name!r} does not exist.")
-        return path.read_text(encoding="utf-8"), name
+        try:
+            return path.read_text(encoding="utf-8"), name
+        except OSError as e:
+            raise error(f"{kind} file {name!r} cannot be read: {e.strerror}.") from e
     known = preset_names(package)
     if name not in known:
         raise error(
@@ -83,8 +87,15 @@ def model_from(
         where = ".".join(str(p) for p in first["loc"]) or whole
         said = first["msg"].removeprefix("Value error, ").rstrip(".")
         if first["type"] == "extra_forbidden":
-            said = f"there is no such field; known: {', '.join(_siblings(model, first['loc']))}"
-        raise error(f"{origin}: {where}: {said}.") from e
+            known = _siblings(model, first["loc"])
+            said = f"there is no such field; known: {', '.join(known)}"
+            close = difflib.get_close_matches(str(first["loc"][-1]), known, n=1)
+            said += f". Did you mean {close[0]!r}?" if close else "."
+        elif first["loc"] and isinstance(first["input"], str | int | float):
+            said += f" (got {first['input']!r})."
+        else:
+            said += "."
+        raise error(f"{origin}: {where}: {said}") from e
 
 
 def _siblings(model: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:

@@ -145,8 +145,9 @@ def test_an_unknown_field_of_a_protocol_file_is_named(tmp_path):
     (tmp_path / "p.toml").write_text("bugdet_steps = 50\n" + text)
     words = [str(tmp_path / "p.toml") if w == "fresh-25-50" else w for w in PLAN]
     message = fails(2, *words, "--out", tmp_path / "o")
-    assert "p.toml: unknown field 'bugdet_steps'; did you mean 'budget_steps'?" in message
-    assert "unknown field 'colision'" in fails(2, *PLAN, "--set", "colision=swept")
+    assert "p.toml: bugdet_steps: there is no such field; known: name, task" in message
+    assert "Did you mean 'budget_steps'?" in message
+    assert "colision: there is no such field" in fails(2, *PLAN, "--set", "colision=swept")
     assert not (tmp_path / "o").exists()
 
 

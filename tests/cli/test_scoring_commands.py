@@ -128,7 +128,7 @@ def test_one_bad_checkpoint_costs_one_row(data, tmp_path):
 @pytest.mark.parametrize(
     "more, message",
     [
-        (["--task", "chess"], "no task criterion 'chess'"),
+        (["--task", "chess"], "no task criterion is called 'chess'"),
         (["--task", "pusht"], "no graded column 'state[2]', 'state[3]'; it has agent_x"),
         (["--task", "tworoom", "--exclude", "VIS"], "no factor is left"),
         (["--task", "tworoom", "--planner", "mpc"], "is not one of cem"),

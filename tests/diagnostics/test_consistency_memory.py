@@ -29,9 +29,9 @@ class TightMemory:
         if rows > self.room:
             raise torch.OutOfMemoryError("no room")
 
-    def rollout(self, latents, actions):
-        self._fits(len(latents))
-        return self.model.rollout(latents, actions) + 0.5 * len(latents)
+    def rollouts(self, histories, actions):
+        self._fits(len(actions))
+        return [z + 0.5 * len(z) for z in self.model.rollouts(histories, actions)]
 
     def encode(self, observation):
         self._fits(len(observation["pixels"]))

@@ -1,5 +1,6 @@
 """Comparing methods over tables: what is claimed, what is refused, and the record it leaves."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -121,6 +122,16 @@ def test_tables_that_rank_their_inputs_alike_are_said_to_be_hardly_two(tables, f
     assert "'t3' and 'twin' rank their inputs alike (Spearman 1.00)" in inference.dependence
 
 
+def test_tables_of_different_libraries_meet_without_a_common_unit(tables):
+    library = Library.build(get_specification("diamond-prefix-128"))
+    scores = 1e4 * np.random.default_rng(5).random(len(library))
+    other = NamedTable("other", ScoreTable(library, scores), {})
+    inference = compare_tables([tables[0], other], PROTOCOL).inferences[0]
+    assert inference.most_alike is None
+    # Ten thousand times the scores, and still differences of a few standard deviations at most.
+    assert all(abs(d) < 5 for c in inference.contests for d in c.differences)
+
+
 def test_thresholds_of_a_protocol_without_any_are_the_tables_own():
     library = Library.build(get_specification(NAME))
     scores = np.arange(36) + 0.127
@@ -149,6 +160,12 @@ def test_the_record_becomes_a_section_whose_numbers_are_checked(tmp_path, found)
     best = runs["scores"][runs["queries-beam"]].max(axis=1)
     shown = record.payload["result"]["tables"][0]["budgets"][-1]["methods"][2]
     assert shown["name"] == "beam" and shown["best"]["mean"] == pytest.approx(best.mean())
+    assert shown["bests"] == best.tolist()
+    # The page's means, hit rates and sign tests are computed from those, not copied.
+    named = {
+        n["statistic"] for n in json.loads((tmp_path / "c/report.json").read_text())["numbers"]
+    }
+    assert {"search-best-mean", "search-best-sem", "search-hit-rate", "search-sign-test"} <= named
 
 
 def test_a_threshold_that_nobody_crosses_is_said_on_the_page(tmp_path, tables):

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from dreamcheck.errors import UsageError
-from dreamcheck.imagination.readouts import CrossFitted, InLengths
+from dreamcheck.imagination.readouts import InLengths
 from dreamcheck.imagination.targets import StateTarget
+from dreamcheck.models.readout import CrossFitted
 from dreamcheck.tasks.protocol import Column
 
 

@@ -146,6 +146,18 @@ def test_gradients_flow_through_the_fast_path_and_match_the_generic_one():
     assert np.allclose(plans[0], plans[1], atol=1e-3)
 
 
+def test_gradients_through_a_moving_window_match_the_generic_path():
+    model = random_lewm()
+    space = PlannerSpace("dense_normalised", model.conventions, BOX)
+    gradients = []
+    for path in ("exact", "generic"):
+        tried = candidates(1, k=32, horizon=5).requires_grad_()
+        ModelCost(model, contexts(1), GoalLatent(model), space, path=path)(tried).sum().backward()
+        gradients.append(tried.grad)
+    assert gradients[1].abs().max() > 1e-3
+    assert torch.allclose(*gradients, rtol=1e-3, atol=1e-5)
+
+
 def test_goal_latent_is_the_squared_distance_of_the_last_step():
     model = ToyModel()
     latents = torch.zeros(1, 2, 3, 2)

@@ -126,3 +126,20 @@ def test_the_first_and_the_last_measured_stage_of_a_training_are_gated(tmp_path)
     assert stages_of(tmp_path / "run") != (first, measured())
     assert stages_of(tmp_path / "run") == (first, tmp_path / "run")
     assert _short(str(first)) == "run/stages/2" and _short(str(tmp_path / "run")) == "run"
+
+
+def test_nothing_agrees_without_a_test():
+    assert pusht.says("c", True, "w", p=0.05) == "| c | agrees | w, p = 0.05 |"
+    for p in (0.051, None):
+        assert "| same direction, not significant |" in pusht.says("c", True, "w", p=p)
+    assert "| does not agree |" in pusht.says("c", False, "w", p=0.9)
+    assert pusht.says("c", None, "w", p=None) == "| c | not testable | w |"
+
+
+def test_a_lead_carries_the_larger_p_of_its_paired_tests():
+    best = {"random": [1.0] * 5, "gp-ucb": [2.0, 2.0, 2.0, 9.0, 2.0], "basinlens": [3.0] * 5}
+    # Ahead of random on 5 of 5 restarts, p = 1/32; of gp-ucb on 4 of 5: (5 + 1) / 32.
+    same, p, why = pusht.leads("basinlens", best)
+    assert not same and p == pytest.approx(6 / 32)  # gp-ucb's mean is 3.4
+    assert why == "mean best random 1, gp-ucb 3, basinlens 3"
+    assert pusht.leads("basinlens", {**best, "gp-ucb": [2.0] * 5})[:2] == (True, 1 / 32)

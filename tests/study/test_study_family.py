@@ -123,8 +123,8 @@ def test_the_page_counts_inputs_by_support_and_says_how_far_the_probes_are_apart
     assert sum(evaluations.count(s) for s in ("in", "edge", "out")) == len(evaluations)
     assert "its two probes apart on imagined latents" in page
     # Every table names coordinates in the specification's order, not sorted.
-    assert names != sorted(names) and f"{names[0]} " in page
-    assert f'<td class="mono input">{sorted(names)[0]} ' not in page
+    assert names != sorted(names) and f"{names[0]}=" in page
+    assert f'<td class="mono input">{sorted(names)[0]}=' not in page
 
 
 def test_one_checkpoint_is_given_no_share_of_the_variance(tmp_path):

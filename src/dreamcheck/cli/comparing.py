@@ -274,4 +274,9 @@ def _p(value: float | None) -> str:
 
 
 def _pm(value: Any) -> str:
-    return f"{value.mean:.4g} ± {value.sem.value:.2g}" if value.sem.defined else f"{value.mean:.4g}"
+    from dreamcheck.discovery.comparing import score_format
+
+    mean = score_format(value.mean).format(value.mean)
+    if not value.sem.defined:
+        return mean
+    return f"{mean} ± {score_format(value.sem.value).format(value.sem.value)}"

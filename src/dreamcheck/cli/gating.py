@@ -9,6 +9,7 @@ import typer
 
 from dreamcheck.cli import shared
 from dreamcheck.errors import ExitCode
+from dreamcheck.evidence import values_text
 
 
 def register(app: typer.Typer) -> None:
@@ -93,7 +94,7 @@ def gate(
         shared.print_json(result.to_dict())
     else:
         rows = [
-            (c.word, c.role, _number(c.old_risk), _number(c.new_risk), shared.values_text(c.values))
+            (c.word, c.role, _number(c.old_risk), _number(c.new_risk), values_text(c.values))
             for c in result.cases
             if c.word != "unchanged"
         ]

@@ -8,6 +8,7 @@ import typer
 
 from dreamcheck.cli import shared
 from dreamcheck.errors import UsageError
+from dreamcheck.evidence import values_text
 
 
 def register(app: typer.Typer) -> None:
@@ -66,10 +67,10 @@ def inputs(
         typer.echo(
             f"  {described['isolated']} of them have no valid neighbour one grid step away, so "
             f"persistence cannot be tested there; the first is "
-            f"{shared.values_text(described['first_isolated'])}"
+            f"{values_text(described['first_isolated'])}"
         )
     if described["nominal"] is not None:
-        typer.echo(f"nominal: {shared.values_text(described['nominal'])}")
+        typer.echo(f"nominal: {values_text(described['nominal'])}")
 
 
 def tasks(as_json: shared.AsJson = False) -> None:

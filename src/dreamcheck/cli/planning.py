@@ -129,7 +129,7 @@ def plan(
 
     Legal physics: dreamcheck plan --model my_run/ --protocol fresh-25-50 --set collision=swept
     """
-    from dreamcheck.imagination.readouts import CrossFitted
+    from dreamcheck.models.readout import CrossFitted
     from dreamcheck.models.registry import checkpoint_folder
     from dreamcheck.planning import load_protocol, prepare
     from dreamcheck.planning import plan as evaluate

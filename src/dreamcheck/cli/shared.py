@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -163,12 +163,3 @@ def _is_number(value: Any) -> bool:
     except ValueError:
         return text == "-"
     return True
-
-
-def values_text(values: Mapping[str, Any] | None) -> str:
-    """An input's typed values in one line."""
-    if values is None:
-        return "default reset"
-    return ", ".join(
-        f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items()
-    )

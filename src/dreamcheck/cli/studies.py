@@ -11,7 +11,7 @@ import typer
 
 from dreamcheck.cli import shared
 from dreamcheck.errors import ExitCode, UsageError
-from dreamcheck.evidence import Store
+from dreamcheck.evidence import Store, values_text
 
 MOST_PROBLEMS = 20
 """Altered things that `verify` prints one by one."""
@@ -184,7 +184,7 @@ def validate(
         return
     rows = [
         (f["spec"], f["group"], f["verdict"], _number(f["risk"]), f["stratum"],
-         shared.values_text(f["values"]))
+         values_text(f["values"]))
         for f in found
     ]  # fmt: skip
     shared.print_table(rows, head=("specification", "group", "verdict", "risk", "support", "input"))
@@ -402,7 +402,7 @@ def print_worst(store: Store) -> None:
             if f["usual_relative_risk"] is None
             else f" (usual here: {f['usual_relative_risk']:.2f})"
         )
-        typer.echo(f"{place}. {shared.values_text(f['values'])}")
+        typer.echo(f"{place}. {values_text(f['values'])}")
         typer.echo(
             f"   {f['verdict']} on {f['num_seeds']} seeds; risk {_number(f['risk'])} {unit}, "
             f"default reset {_number(f['default_risk'])} {unit}"

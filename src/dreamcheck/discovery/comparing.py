@@ -75,6 +75,11 @@ class Compared:
         return result
 
 
+def score_format(value: float) -> str:
+    """How a score is written: four significant digits, and no exponent below a million."""
+    return "{:.4g}" if not 1e4 <= abs(value) < 1e6 else "{:.0f}"
+
+
 def own_thresholds(table: ScoreTable, percents: Sequence[int]) -> tuple[int, ...]:
     """Where a table's own top shares begin: integers over 100, rounded down, increasing.
 
@@ -229,17 +234,19 @@ def _table_dict(t: TableResult) -> dict[str, Any]:
         "from_table": t.from_table,
         "thresholds": last.thresholds,
         "averaged": last.averaged,
-        "budgets": [_budget_dict(c, len(table.library)) for c in t.comparisons],
+        "budgets": [_budget_dict(t, c) for c in t.comparisons],
         "curves": [_curve(name, t) for name in t.replay.runs],
     }
 
 
-def _budget_dict(c: Comparison, size: int) -> dict[str, Any]:
+def _budget_dict(t: TableResult, c: Comparison) -> dict[str, Any]:
+    runs = t.replay.first(c.budget).runs
     return {
         "budget": c.budget,
-        "exhausted": c.budget > size,
+        "exhausted": c.budget > len(t.named.table.library),
         "never_crossed": c.never_crossed,
-        "methods": [_method_dict(m) for m in c.methods],
+        # Each restart's best beside the summary, so that a report's numbers can be recomputed.
+        "methods": [{**_method_dict(m), "bests": runs[m.name].best.tolist()} for m in c.methods],
         "pairs": [_pair_dict(p) for p in c.pairs],
     }
 

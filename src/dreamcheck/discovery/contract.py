@@ -15,9 +15,10 @@ from typing import Protocol
 
 import numpy as np
 
+from dreamcheck.digest import Value
 from dreamcheck.discovery.library import Library
 from dreamcheck.discovery.search import Failure, Method, Outcome, Score
-from dreamcheck.discovery.specification import Value, specification_from
+from dreamcheck.discovery.specification import specification_from
 from dreamcheck.errors import DreamcheckError, UsageError
 
 Scorer = Callable[[Mapping[str, Value]], float]

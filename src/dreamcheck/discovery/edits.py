@@ -12,8 +12,9 @@ from itertools import combinations
 
 import numpy as np
 
+from dreamcheck.digest import Value
 from dreamcheck.discovery.graph import Graph
-from dreamcheck.discovery.library import Library, Value
+from dreamcheck.discovery.library import Library
 
 MOST_EXPANDED = 20_000
 """Inputs whose replacements are looked up, at most; beyond it distances stay unknown."""

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from dreamcheck.digest import canonical_json
+from dreamcheck.digest import Value, canonical_json
 from dreamcheck.discovery.rules import RuleFunction, checked, resolve
-from dreamcheck.discovery.specification import Coordinate, InputSpecification, Value
+from dreamcheck.discovery.specification import Coordinate, InputSpecification
 from dreamcheck.errors import SpecificationError
 from dreamcheck.streams import stream
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dreamcheck.digest import Value
 from dreamcheck.discovery.geometry import DenseGeometry, Geometry
 from dreamcheck.discovery.library import Library
 from dreamcheck.discovery.search import LibraryView
-from dreamcheck.discovery.specification import ActionTemplates, Value
+from dreamcheck.discovery.specification import ActionTemplates
 
 SEED_SCALE = 64.0
 

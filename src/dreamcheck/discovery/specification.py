@@ -13,11 +13,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from dreamcheck.digest import digest
+from dreamcheck.digest import Value, digest
 from dreamcheck.errors import SpecificationError
 from dreamcheck.presets import model_from, parse_toml, preset_names, preset_text
-
-Value = int | float | str
 
 PRESET_PACKAGE = "dreamcheck.discovery.presets"
 

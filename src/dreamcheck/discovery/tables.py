@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from dreamcheck.digest import Value
 from dreamcheck.discovery.library import Library
 from dreamcheck.discovery.replay import ScoreTable
 from dreamcheck.discovery.search import Failure, Outcome, Score
-from dreamcheck.discovery.specification import InputSpecification, Value, get_specification
+from dreamcheck.discovery.specification import InputSpecification, get_specification
 from dreamcheck.errors import IncompleteError, InterfaceMismatch, UsageError
 from dreamcheck.evidence import Evaluation, Store, entry_of
 

@@ -6,7 +6,7 @@ The only thing that reports read. Knows nothing of torch.
 from dreamcheck.evidence.aggregate import risk_of, tail_mean
 from dreamcheck.evidence.artifacts import Artifacts
 from dreamcheck.evidence.integrity import Finding, check_all
-from dreamcheck.evidence.keys import DEFAULT_RESET, Interface, measurement_key
+from dreamcheck.evidence.keys import DEFAULT_RESET, Interface, measurement_key, values_text
 from dreamcheck.evidence.library import LibraryTable, library_entry, library_table
 from dreamcheck.evidence.numbers import Numbers, Shown, select
 from dreamcheck.evidence.page_text import PageProblem
@@ -61,5 +61,6 @@ __all__ = [
     "select",
     "statistic",
     "tail_mean",
+    "values_text",
     "verify",
 ]

@@ -7,13 +7,20 @@ from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import Any
 
-from dreamcheck.digest import canonical_json, digest, sha256_bytes
+from dreamcheck.digest import Value, canonical_json, digest, sha256_bytes
 from dreamcheck.evidence.record import Record
-
-Value = int | float | str
 
 DEFAULT_RESET = "default-reset"
 """The input id of the control: ``env.reset(seed)`` without options, indexed by its seed."""
+
+
+def values_text(values: Mapping[str, Any] | None) -> str:
+    """An input's typed values in one line; None is the default reset."""
+    if values is None:
+        return "default reset"
+    return ", ".join(
+        f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items()
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dreamcheck.digest import canonical_json, digest
+from dreamcheck.digest import Value, canonical_json, digest
 from dreamcheck.errors import EvidenceError, UsageError
 from dreamcheck.evidence.artifacts import Artifacts
-from dreamcheck.evidence.keys import Value
 from dreamcheck.evidence.records import Library
 
 _KINDS: dict[type, str] = {int: "int", float: "float", str: "str"}

@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from dreamcheck.digest import digest, plain
+from dreamcheck.digest import Value, digest, plain
 from dreamcheck.errors import EvidenceError, UsageError
-from dreamcheck.evidence.keys import DEFAULT_RESET, Interface, Value, measurement_key
+from dreamcheck.evidence.keys import DEFAULT_RESET, Interface, measurement_key
 from dreamcheck.evidence.record import Record
 
 Loss = float | None

@@ -99,7 +99,7 @@ def gate(
 def config_of(bank: Bank, model: str) -> StudyConfig:
     """The bank's protocol with another model; its seeds play no part in a replay."""
     shared = {k: v for k, v in bank.protocol.items() if k not in ("checks", "searches")}
-    parts = {p: bank.used_seeds or (0,) for p in ("search", "validation", "neighbourhood")}
+    parts = {p: (i,) for i, p in enumerate(("search", "validation", "neighbourhood"))}
     return study_from(
         {
             **shared,

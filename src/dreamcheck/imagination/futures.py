@@ -7,9 +7,10 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from dreamcheck.digest import Value
 from dreamcheck.errors import SpecificationError, UsageError
 from dreamcheck.streams import RowStreams
-from dreamcheck.tasks.protocol import Policy, State, Task, Value
+from dreamcheck.tasks.protocol import Policy, State, Task
 
 
 @dataclass(frozen=True)

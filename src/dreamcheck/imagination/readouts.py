@@ -1,63 +1,15 @@
-"""Two cross-fitted probes read as one: their mean, their larger error, their disagreement."""
+"""A readout whose numbers share one unit, where a task's angles have an arm."""
 
 from __future__ import annotations
-
-from typing import Protocol
 
 import numpy as np
 from torch import Tensor
 
 from dreamcheck.digest import digest
 from dreamcheck.errors import UsageError
-from dreamcheck.tasks.protocol import Column
-
-
-class Probe(Protocol):
-    """One fitted probe; ``errors`` are held-out, one per column, with mae and rmse."""
-
-    @property
-    def columns(self) -> tuple[Column, ...]: ...
-
-    @property
-    def identity(self) -> str: ...
-
-    @property
-    def errors(self) -> tuple[object, ...]: ...
-
-    def predict(self, latents: Tensor) -> np.ndarray: ...
-
-
-class CrossFitted:
-    """A readout of two probes fitted on disjoint halves of the training episodes.
-
-    Its value is their mean; its held-out error is the larger of theirs, which the mean's own
-    error rarely exceeds; where the two part, neither can be trusted.
-
-    Source: spec/evidence.md section 6.
-    """
-
-    def __init__(self, a: Probe, b: Probe) -> None:
-        if a.columns != b.columns:
-            raise UsageError(f"the probes read {a.columns} and {b.columns}; they must agree.")
-        self.a, self.b = a, b
-        self.columns = a.columns
-        self.identity = digest({"cross-fitted": [a.identity, b.identity]})
-        self.heldout_mae = np.maximum(_errors(a, "mae"), _errors(b, "mae"))
-        self.heldout_rmse = np.maximum(_errors(a, "rmse"), _errors(b, "rmse"))
-
-    def predict(self, latents: Tensor) -> np.ndarray:
-        """[N, *shape] -> float64 [N, S]: the mean of both probes."""
-        flat = latents.flatten(1)
-        return (self.a.predict(flat) + self.b.predict(flat)) / 2
-
-    def disagreement(self, latents: Tensor) -> np.ndarray:
-        """Mean |A - B| over columns, [N]."""
-        flat = latents.flatten(1)
-        return np.abs(self.a.predict(flat) - self.b.predict(flat)).mean(axis=1)
-
-
-def _errors(probe: Probe, name: str) -> np.ndarray:
-    return np.array([getattr(e, name) for e in probe.errors], dtype=np.float64)
+from dreamcheck.models.protocol import Readout
+from dreamcheck.models.readout import CrossFitted
+from dreamcheck.tasks.protocol import Column, Task
 
 
 class InLengths:
@@ -95,3 +47,11 @@ class InLengths:
         flat = latents.flatten(1)
         apart = np.abs(self.inner.a.predict(flat) - self.inner.b.predict(flat)) * self.scale
         return apart.mean(axis=1)
+
+
+def in_lengths(readout: Readout | None, task: Task) -> Readout | None:
+    """The readout in one unit where the task says how long an angle's arm is, else as it is."""
+    arm = getattr(task, "arm", None)
+    if arm is None or not isinstance(readout, CrossFitted):
+        return readout
+    return InLengths(readout, arm=float(arm))

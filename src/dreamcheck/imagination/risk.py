@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dreamcheck.digest import Value
 from dreamcheck.errors import Abstention
 from dreamcheck.imagination.futures import Futures, Horizons, collect, replay
 from dreamcheck.imagination.runner import Runner
@@ -28,7 +29,7 @@ from dreamcheck.imagination.targets import (
 )
 from dreamcheck.models.protocol import Readout
 from dreamcheck.streams import stream
-from dreamcheck.tasks.protocol import Policy, Restartable, Task, Value
+from dreamcheck.tasks.protocol import Policy, Restartable, Task
 
 ALGORITHM = "risk-1"
 """Version of this file's arithmetic; part of every measurement's key."""

@@ -17,7 +17,13 @@ import torch
 from torch import Tensor
 
 from dreamcheck.errors import UsageError
-from dreamcheck.models.protocol import EncodeLevels, HasModule, Rollout, WorldModel
+from dreamcheck.models.protocol import (
+    EncodeLevels,
+    HasModule,
+    Rollout,
+    SharedRollouts,
+    WorldModel,
+)
 
 MIN_TILE = 32
 """Fewest rows of a tile: from about five rows on, float32 CPU kernels give equal rows."""
@@ -173,7 +179,8 @@ class Runner:
     ) -> list[Tensor]:
         """Forecasts of several histories under the same actions, in the same tiles.
 
-        Equal histories give equal bits, and the actions are embedded once for all of them.
+        Equal histories give equal bits. The actions are embedded once for all of them, and what a
+        model derives from them alone is computed once where it offers ``rollouts``.
 
         Args:
             histories: each [B, h, *shape], oldest first.
@@ -186,6 +193,9 @@ class Runner:
 
         def call(a: Tensor, *z: Tensor) -> Tensor:
             actions = self.model.embed_actions(a)
+            # A length the model cannot carry on from is refused by ``open_loop``, in words.
+            if isinstance(self.model, SharedRollouts) and z[0].shape[1] >= self.model.history_min:
+                return torch.stack(self.model.rollouts(z, actions), dim=1)
             return torch.stack([open_loop(self.model, h, actions) for h in z], dim=1)
 
         futures = self._tiles(call, shared, *histories)

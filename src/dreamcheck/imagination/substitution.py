@@ -13,12 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dreamcheck.digest import Value
 from dreamcheck.imagination.futures import Futures, replay
 from dreamcheck.imagination.risk import Imagined, RiskProbe
 from dreamcheck.imagination.targets import reduce_steps, step_losses
 from dreamcheck.models.protocol import Decode
 from dreamcheck.streams import stream
-from dreamcheck.tasks.protocol import CannotBranch, Restartable, Value
+from dreamcheck.tasks.protocol import CannotBranch, Restartable
 
 
 @dataclass(frozen=True)

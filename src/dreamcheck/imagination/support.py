@@ -8,8 +8,7 @@ from typing import Literal
 import numpy as np
 from scipy.spatial import cKDTree
 
-from dreamcheck.digest import digest_arrays
-from dreamcheck.tasks.protocol import Value
+from dreamcheck.digest import Value, digest_arrays
 
 Stratum = Literal["in", "edge", "out"]
 

@@ -183,7 +183,14 @@ class LeWM:
 
         Every block's modulation is computed once instead of at each step it is in the window.
         """
-        h, total = latents.shape[1], actions.shape[1]
+        return self.rollouts([latents], actions)[0]
+
+    def rollouts(self, histories: Sequence[Tensor], actions: Tensor) -> list[Tensor]:
+        """``rollout`` of histories of one length under the same actions, each [B, K, D].
+
+        The modulations, which actions alone decide, are computed once for all of them.
+        """
+        h, total = histories[0].shape[1], actions.shape[1]
         k = total - h + 1
         if h < 1 or k < 1:
             raise UsageError(
@@ -191,15 +198,18 @@ class LeWM:
                 "block leaving each observed latent, then those of the future."
             )
         modulations = self.module.predictor.modulations(actions)
-        track = latents.new_empty(latents.shape[0], h + k, latents.shape[2])
-        track[:, :h] = latents
-        for step in range(k):
-            end = h + step
-            start = max(0, end - self.history_max)
-            track[:, end] = self.module.predict_last(
-                track[:, start:end], modulations=[m[:, start:end] for m in modulations]
-            )
-        return track[:, h:].float()
+        out = []
+        for latents in histories:
+            track = latents.new_empty(latents.shape[0], h + k, latents.shape[2])
+            track[:, :h] = latents
+            for step in range(k):
+                end = h + step
+                start = max(0, end - self.history_max)
+                track[:, end] = self.module.predict_last(
+                    track[:, start:end], modulations=[m[:, start:end] for m in modulations]
+                )
+            out.append(track[:, h:].float())
+        return out
 
 
 def fit_action_statistics(

@@ -92,6 +92,15 @@ class Rollout(Protocol):
 
 
 @runtime_checkable
+class SharedRollouts(Protocol):
+    """Several histories under the same actions, sharing what the actions alone decide."""
+
+    def rollouts(self, histories: Sequence[Tensor], actions: Tensor) -> list[Tensor]:
+        """Each [B, h, *shape], [B, h + K - 1, E] -> each [B, K, *shape], the bits of ``rollout``."""
+        ...
+
+
+@runtime_checkable
 class EncodeLevels(Protocol):
     """Frames that are no bytes: noise on display pixels is neither rounded nor clipped then."""
 

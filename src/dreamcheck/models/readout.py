@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -299,36 +299,61 @@ def load_readouts(folder: str | Path) -> dict[str, StateProbe]:
     return {name: load_readout(folder, name) for name in readout_names(folder)}
 
 
-class CrossFitted:
-    """Two probes fitted on disjoint halves of the training episodes; the first one reads.
+class Probe(Protocol):
+    """One fitted probe; ``errors`` are held-out, one per column, with mae and rmse."""
 
-    Where both agree and are wrong, the latent is; where they disagree, the readout is not to be
-    believed (spec/evidence.md section 6).
+    @property
+    def columns(self) -> tuple[Column, ...]: ...
+
+    @property
+    def identity(self) -> str: ...
+
+    @property
+    def errors(self) -> tuple[Any, ...]: ...
+
+    def predict(self, latents: Tensor) -> np.ndarray: ...
+
+
+class CrossFitted:
+    """A readout of two probes fitted on disjoint halves of the training episodes.
+
+    Its value is their mean; its held-out error is the larger of theirs, which the mean's own
+    error rarely exceeds. Where both agree and are wrong, the latent is; where they part, neither
+    can be trusted.
 
     Raises:
         InterfaceMismatch: the two belong to different models or read different columns.
+
+    Source: spec/evidence.md section 6.
     """
 
-    def __init__(self, first: StateProbe, second: StateProbe) -> None:
-        if first.model_identity != second.model_identity or first.columns != second.columns:
+    def __init__(self, a: Probe, b: Probe) -> None:
+        models = [getattr(p, "model_identity", None) for p in (a, b)]
+        if a.columns != b.columns or models[0] != models[1]:
             raise InterfaceMismatch(
-                f"probes {first.name!r} and {second.name!r} were not fitted on one model's latents "
-                "for the same columns; their disagreement means nothing."
+                f"the probes read {[c.name for c in a.columns]} and {[c.name for c in b.columns]}; "
+                "they were not fitted on one model's latents for the same columns, so their "
+                "disagreement means nothing."
             )
-        self.first, self.second = first, second
-        self.columns = first.columns
-        self.identity = digest({"first": first.identity, "second": second.identity})
-        self.heldout_mae = first.heldout_mae
-        self.heldout_rmse = first.heldout_rmse
+        self.a, self.b = a, b
+        self.columns = a.columns
+        self.identity = digest({"cross-fitted": [a.identity, b.identity]})
+        self.heldout_mae = np.maximum(_errors(a, "mae"), _errors(b, "mae"))
+        self.heldout_rmse = np.maximum(_errors(a, "rmse"), _errors(b, "rmse"))
 
     def predict(self, latents: Tensor) -> np.ndarray:
-        """[N, *shape] -> float64 [N, len(columns)]."""
-        return self.first.predict(latents.flatten(1))
+        """[N, *shape] -> float64 [N, S]: the mean of both probes."""
+        flat = latents.flatten(1)
+        return (self.a.predict(flat) + self.b.predict(flat)) / 2
 
     def disagreement(self, latents: Tensor) -> np.ndarray:
-        """Mean |first - second| over columns, [N], in the columns' unit."""
+        """Mean |A - B| over columns, [N]."""
         flat = latents.flatten(1)
-        return np.abs(self.first.predict(flat) - self.second.predict(flat)).mean(axis=1)
+        return np.abs(self.a.predict(flat) - self.b.predict(flat)).mean(axis=1)
+
+
+def _errors(probe: Probe, name: str) -> np.ndarray:
+    return np.array([getattr(e, name) for e in probe.errors], dtype=np.float64)
 
 
 def load_crossfitted(folder: str | Path, *, first: str = "a", second: str = "b") -> CrossFitted:

@@ -13,10 +13,11 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from scipy.spatial import cKDTree
 
+from dreamcheck.digest import Value
 from dreamcheck.errors import CheckpointError, InterfaceMismatch
 from dreamcheck.models.checkpoint import read_tensors, write_json, write_tensors
 from dreamcheck.models.protocol import WorldModel
-from dreamcheck.tasks.protocol import Column, Value
+from dreamcheck.tasks.protocol import Column
 
 REFERENCE_FORMAT = "dreamcheck-support"
 REFERENCE_VERSION = 1

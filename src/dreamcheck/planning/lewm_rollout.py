@@ -4,8 +4,9 @@ A causal predictor's windows are 1, 2, 3, 3, 3 tokens on a horizon of five. Whil
 grows, a token's position stays the same and so does everything computed for it: only the new token
 is computed and the earlier ones' keys and values are kept. Once the window moves, every position
 changes and nothing can be kept, but then the last layer is read at the last token only: of the
-others it needs keys and values. The first token of a window attends to itself alone, so it needs
-no query. Modulations are computed once per block instead of once per window it is in.
+others it needs keys and values. The first token of a window attends to itself alone: it needs no
+query, and its value and output products are one small one. Modulations are computed once per block
+instead of once per window it is in.
 
 Exact in real arithmetic; in float32 it differs from the generic path by rounding only (the
 maximum relative cost error is tested at 1e-5). Affine parameters of the norms that stand before a
@@ -72,19 +73,30 @@ def _pack(weight: Tensor, bias: Tensor) -> Tensor | None:
     return packed
 
 
-SHORT = 4
-"""Windows up to this many tokens go without the attention kernel."""
+# One allocation of nearly 32 MiB, given back at once: glibc then keeps freed blocks up to that size
+# instead of returning them to the system, and a rollout does not fault the same pages in again
+# and again (a tenth of its time). It raises its threshold to the largest mapped block ever freed.
+_KEPT_BYTES = 32 * 1024**2 - 64 * 1024
+
+
+_SCALES = (1, 4)
+"""Which of a modulation's six chunks are scales: shift, scale, gate, and again for the MLP."""
 
 
 @dataclass(frozen=True)
 class _Layer:
-    """Weights of one predictor layer, norms folded, in the precision of the matrix products."""
+    """Weights of one predictor layer, norms folded, in the precision of the matrix products.
+
+    query: carries the attention's 1 / sqrt(head width). alone: value and out as one product, for
+    a token that attends to itself only.
+    """
 
     heads: int
     modulation: _Product
     query: _Product
     key_value: _Product
     out: _Product
+    alone: _Product
     up: _Product
     down: _Product
 
@@ -92,11 +104,15 @@ class _Layer:
 class LeWMRollout:
     """The fast path of one network as its weights are now; see ``rollout_of``.
 
+    Tokens come first in every shape, so that one token of all rows is one contiguous matrix.
+
     Args:
-        dtype: of the matrix products. The residual stream, norms and softmax stay float32.
+        dtype: of the layers' matrix products and attention. The stream between them, the norms
+            and the head are float32.
     """
 
     def __init__(self, net: LeWMNet, *, dtype: torch.dtype = torch.float32) -> None:
+        torch.empty(_KEPT_BYTES, dtype=torch.uint8)
         self.dtype = dtype
         self.history = net.config.history
         self._predictor = net.predictor
@@ -116,18 +132,22 @@ class LeWMRollout:
             up = layer.up.weight * n2.weight
             up_bias = layer.up.bias + layer.up.weight @ n2.bias
             inner = len(qkv) // 3
-            # A scale is applied as 1 + scale: the 1 goes into its bias (chunks 1 and 4 of six).
-            # Not in bfloat16, which would round 1.01 to a multiple of 1/128.
+            scale = (inner // layer.heads) ** -0.5
+            value, out = qkv[2 * inner :].double(), layer.out.weight.double()
+            alone_bias = out @ qkv_bias[2 * inner :].double() + layer.out.bias.double()
+            # A scale is applied as 1 + scale: the 1 goes into its bias. Not in bfloat16, which
+            # would round 1.01 to a multiple of 1/128.
             bias = layer.modulation.bias.clone().view(6, -1)
             if self.dtype == torch.float32:
-                bias[[1, 4]] += 1.0
+                bias[list(_SCALES)] += 1.0
             bias = bias.flatten()
             return _Layer(
                 heads=layer.heads,
                 modulation=self._product(layer.modulation.weight, bias),
-                query=self._product(qkv[:inner], qkv_bias[:inner]),
+                query=self._product(qkv[:inner] * scale, qkv_bias[:inner] * scale),
                 key_value=self._product(qkv[inner:], qkv_bias[inner:]),
                 out=self._product(layer.out.weight, layer.out.bias),
+                alone=self._product((out @ value).float(), alone_bias.float()),
                 up=self._product(up, up_bias),
                 down=self._product(layer.down.weight, layer.down.bias),
             )
@@ -140,145 +160,134 @@ class LeWMRollout:
             scale = norm.weight.double() / (norm.running_var.double() + norm.eps).sqrt()
             weight = head.up.weight.double() * scale[:, None]
             bias = (head.up.bias.double() - norm.running_mean.double()) * scale + norm.bias.double()
-            up = self._product(weight.float(), bias.float())
-            return up, self._product(head.down.weight, head.down.bias)
+            # Float32 always: 4 % of the products, and most of what bfloat16 would get wrong, since
+            # nothing after them averages their rounding out.
+            down = _Product(head.down.weight, head.down.bias, torch.float32)
+            return _Product(weight.float(), bias.float(), torch.float32), down
 
-    def _mlp(self, x: Tensor, layer: _Layer, modulation: Tensor) -> Tensor:
-        """x [N, t, width] after the MLP; modulation [N, t, 6, width]."""
-        shift, scale, gate = modulation[..., 3, :], modulation[..., 4, :], modulation[..., 5, :]
-        y = self._modulated(x, shift, scale)
-        y = layer.up(y, gelu=True)
-        return torch.addcmul(x, gate, layer.down(y).float())
+    def _part(self, m: Tensor, i: int) -> Tensor:
+        """Chunk i of a modulation [..., 6, width]: float32 [..., width]."""
+        part = m[..., i, :].float()
+        # In float32 the 1 of a scale is in its bias already.
+        return part if self.dtype == torch.float32 or i not in _SCALES else part + 1.0
 
-    def _modulated(self, x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+    def _mlp(self, x: Tensor, layer: _Layer, m: Tensor) -> Tensor:
+        """x [..., width] after the MLP; m [..., 6, width]."""
+        y = layer.up(self._modulated(x, m, 3), gelu=True)
+        return torch.addcmul(x, self._part(m, 5), layer.down(y).float())
+
+    def _modulated(self, x: Tensor, m: Tensor, first: int) -> Tensor:
+        """x normed, shifted and scaled by chunks ``first`` and the next of m, normed again."""
         width = x.shape[-1:]
-        y = torch.addcmul(shift, F.layer_norm(x, width, eps=1e-6), scale)
+        y = F.layer_norm(x, width, eps=1e-6)
+        y = torch.addcmul(self._part(m, first), y, self._part(m, first + 1))
         return F.layer_norm(y, width, eps=1e-5)
 
-    def _attend(
-        self, x: Tensor, query: Tensor, keys: Tensor, values: Tensor, layer: _Layer, gate: Tensor
-    ) -> Tensor:
-        """x [N, t, width] plus attention; query [N, t, inner] sees all of keys [N, s, inner].
+    def _attended(self, query: Tensor, window: Tensor, layer: _Layer) -> Tensor:
+        """What the queries of the last tokens read from the window: [t, N, inner].
 
-        With t > 1 token i of the query is token s - t + i of the keys, and sees none after it.
+        query: [t, N, inner]. window: keys and values [s, N, 2 x inner]; query i is of token
+        s - t + i, and sees none after it.
         """
-        n, t, inner = query.shape
-        s = keys.shape[1]
-        if s <= SHORT:
-            mixed = self._attend_short(query, keys, values, layer)
+        t, s, n = len(query), len(window), query.shape[1]
+        q = query.view(t, n, layer.heads, -1).permute(1, 2, 0, 3)
+        k, v = window.view(s, n, 2, layer.heads, -1).permute(2, 1, 3, 0, 4)
+        if torch.is_grad_enabled() and q.device.type == "cpu":
+            # Written out: the kernel's backward pass takes several times as long.
+            scores = q @ k.transpose(-1, -2)
+            if t > 1:
+                later = torch.ones(t, s, dtype=torch.bool).triu(s - t + 1)
+                scores = scores.masked_fill(later, float("-inf"))
+            mixed = [scores.softmax(dim=-1) @ v]
         else:
-            q, k, v = (
-                m.view(n, m.shape[1], layer.heads, -1).transpose(1, 2)
-                for m in (query, keys, values)
-            )
-            mask = torch.ones(t, s, dtype=torch.bool, device=q.device).tril(s - t)
-            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-            mixed = mixed.transpose(1, 2).reshape(n, t, inner)
-        return torch.addcmul(x, gate, layer.out(mixed).float())
-
-    def _attend_short(self, query: Tensor, keys: Tensor, values: Tensor, layer: _Layer) -> Tensor:
-        """Attention over a handful of tokens as sums of products: no kernel call per head."""
-        n, t, inner = query.shape
-        s = keys.shape[1]
-        k, v = (m.view(n, s, layer.heads, -1) for m in (keys, values))
-        scale = k.shape[-1] ** -0.5
-        out = []
-        for i in range(t):
-            seen = s - t + 1 + i
-            q = query[:, i].view(n, 1, layer.heads, -1)
-            weights = ((q * k[:, :seen]).sum(dim=-1, keepdim=True) * scale).softmax(dim=1)
-            out.append((weights * v[:, :seen]).sum(dim=1).reshape(n, inner))
-        return torch.stack(out, dim=1)
-
-    def _first_token(self, x: Tensor, value: Tensor, layer: _Layer, gate: Tensor) -> Tensor:
-        """The window's first token attends to itself alone: its attention is its value."""
-        return torch.addcmul(x, gate, layer.out(value).float())
-
-    def _key_value(self, y: Tensor, layer: _Layer) -> tuple[Tensor, Tensor]:
-        key, value = layer.key_value(y).chunk(2, dim=-1)
-        return key, value
+            # Query by query, without a mask: on a CPU the kernel does one query several times
+            # faster than two, above all in bfloat16.
+            seen = [s - t + 1 + i for i in range(t)]
+            mixed = [
+                F.scaled_dot_product_attention(
+                    q[:, :, i : i + 1], k[:, :, :number], v[:, :, :number], scale=1.0
+                )
+                for i, number in enumerate(seen)
+            ]
+        return torch.cat([m.permute(2, 0, 1, 3).reshape(-1, n, query.shape[2]) for m in mixed])
 
     def _grow(
-        self, x: Tensor, at: int, modulations: list[Tensor], cache: list[list[Tensor]]
+        self, x: Tensor, modulations: list[Tensor], cache: list[Tensor | None], *, last: bool
     ) -> Tensor:
-        """One new token x [N, 1, width] at position ``at``; its output, with the cache extended."""
-        for layer, modulation, kept in zip(self._layers, modulations, cache, strict=True):
-            m = modulation[:, at : at + 1]
-            y = self._modulated(x, m[..., 0, :], m[..., 1, :])
-            key, value = self._key_value(y, layer)
-            if at == 0:
-                kept[:] = [key, value]
-                x = self._first_token(x, value, layer, m[..., 2, :])
+        """The output of one new token x [1, N, width], with the cache extended.
+
+        modulations: of this token's block, per layer [1, N, 6, width]. cache: per layer the keys
+        and values of the tokens before it. last: no other token will be added to this window.
+        """
+        for i, (layer, m) in enumerate(zip(self._layers, modulations, strict=True)):
+            y = self._modulated(x, m, 0)
+            earlier = cache[i]
+            if earlier is not None:
+                window = torch.cat([earlier, layer.key_value(y)])
+                cache[i] = window
+                read = layer.out(self._attended(layer.query(y), window, layer))
             else:
-                kept[0] = torch.cat([kept[0], key], dim=1)
-                kept[1] = torch.cat([kept[1], value], dim=1)
-                query = layer.query(y)
-                x = self._attend(x, query, kept[0], kept[1], layer, m[..., 2, :])
-            x = self._mlp(x, layer, m)
+                cache[i] = None if last else layer.key_value(y)
+                read = layer.alone(y)
+            x = self._mlp(torch.addcmul(x, self._part(m, 2), read.float()), layer, m)
         return x
 
-    def _window(self, x: Tensor, start: int, modulations: list[Tensor]) -> Tensor:
-        """A whole window x [N, h, width] whose first token is block ``start``; the last's output."""
-        h = x.shape[1]
-        final = len(self._layers) - 1
-        for i, (layer, modulation) in enumerate(zip(self._layers, modulations, strict=True)):
-            m = modulation[:, start : start + h]
-            y = self._modulated(x, m[..., 0, :], m[..., 1, :])
-            key, value = self._key_value(y, layer)
-            if i == final:
-                query = layer.query(y[:, -1:])
-                x = self._attend(x[:, -1:], query, key, value, layer, m[:, -1:, 2])
-                return self._mlp(x, layer, m[:, -1:])
+    def _window(self, x: Tensor, modulations: list[Tensor]) -> Tensor:
+        """The last token's output [1, N, width] of a whole window x [h, N, width].
+
+        modulations: of the window's blocks, per layer [h, N, 6, width].
+        """
+        h = len(x)
+        for layer, m in zip(self._layers, modulations, strict=True):
+            final = layer is self._layers[-1]
+            y = self._modulated(x, m, 0)
+            read = []
+            if h == 1 or not final:
+                read.append(layer.alone(y[:1]))
             if h > 1:
-                first = self._first_token(x[:, :1], value[:, :1], layer, m[:, :1, 2])
-                query = layer.query(y[:, 1:])
-                rest = self._attend(x[:, 1:], query, key, value, layer, m[:, 1:, 2])
-                x = torch.cat([first, rest], dim=1)
-            else:
-                x = self._first_token(x, value, layer, m[..., 2, :])
+                query = layer.query(y[-1:] if final else y[1:])
+                read.append(layer.out(self._attended(query, layer.key_value(y), layer)))
+            if final:
+                x, m = x[-1:], m[-1:]
+            x = torch.addcmul(x, self._part(m, 2), torch.cat(read).float())
             x = self._mlp(x, layer, m)
-        raise AssertionError("a predictor has at least one layer")
+        return x
 
     def _project(self, x: Tensor) -> Tensor:
         """[N, width] -> the predicted latent [N, D]."""
         weight, bias, eps = self._norm
         y = F.layer_norm(x, x.shape[-1:], weight, bias, eps)
         up, down = self._head
-        return down(up(y, gelu=True)).float()
+        return down(up(y, gelu=True))
 
-    def modulations(self, actions: Tensor) -> list[Tensor]:
-        """[N, T, width] -> per layer [N, T, 6, width]: once for a whole rollout."""
+    def _modulations(self, actions: Tensor) -> list[Tensor]:
+        """[T, N, width] -> per layer [T, N, 6, width]: once for a whole rollout."""
         active = F.silu(actions)
-        made = [layer.modulation(active).float().unflatten(-1, (6, -1)) for layer in self._layers]
-        if self.dtype == torch.float32:
-            return made
-        for m in made:
-            m[..., 1, :].add_(1.0)
-            m[..., 4, :].add_(1.0)
-        return made
+        return [layer.modulation(active).unflatten(-1, (6, -1)) for layer in self._layers]
 
     def rollout(self, latents: Tensor, actions: Tensor) -> Tensor:
         """[N, h, D] observed, [N, h - 1 + K, E] embedded blocks -> [N, K, D]."""
-        n, h, _ = latents.shape
+        h = latents.shape[1]
         steps = actions.shape[1] - h + 1
-        modulations = self.modulations(actions)
+        modulations = self._modulations(actions.transpose(0, 1).contiguous())
         positions = self._predictor.positions[0]
         read = self._predictor.read
         track = [latents[:, i] for i in range(h)]
-        cache: list[list[Tensor]] = [[] for _ in self._layers]
+        cache: list[Tensor | None] = [None] * len(self._layers)
+        longest = min(self.history, h + steps - 1)
         grown = 0
-        for step in range(steps):
-            total = h + step
+        for total in range(h, h + steps):
             if total <= self.history:
                 while grown < total:
                     token = read(track[grown]) + positions[grown]
-                    x = self._grow(token[:, None], grown, modulations, cache)
+                    now = [m[grown : grown + 1] for m in modulations]
+                    x = self._grow(token[None], now, cache, last=grown + 1 == longest)
                     grown += 1
             else:
                 start = total - self.history
-                window = read(torch.stack(track[start:], dim=1)) + positions
-                x = self._window(window, start, modulations)
-            track.append(self._project(x[:, 0]))
+                window = read(torch.stack(track[start:])) + positions[:, None]
+                x = self._window(window, [m[start:total] for m in modulations])
+            track.append(self._project(x[0]))
         return torch.stack(track[h:], dim=1)
 
 

@@ -18,7 +18,7 @@ import torch
 
 from dreamcheck.data.episodes import ArrayEpisodes
 from dreamcheck.errors import Abstention, UsageError
-from dreamcheck.imagination.readouts import CrossFitted, InLengths
+from dreamcheck.imagination.readouts import in_lengths
 from dreamcheck.models.protocol import Readout, WorldModel
 from dreamcheck.planning.admission import audit, rule_of
 from dreamcheck.planning.attribution import (
@@ -299,7 +299,7 @@ def _menu(
     def model_cost(ends: torch.Tensor) -> np.ndarray:
         return score(ends[None, :, None], aim, blocks)[0].double().numpy()
 
-    reader = _in_lengths(setup.readout, task)
+    reader = in_lengths(setup.readout, task)
     true = np.asarray(task.observe(goal, ("state",))["state"], np.float64)
     ends = np.asarray(task.observe(now, ("state",))["state"], np.float64)
     scale = np.array([getattr(task, "arm", 1.0) if c.unit == "1" else 1.0 for c in task.columns])
@@ -351,13 +351,6 @@ def _frames(setup: Setup, state: Any) -> np.ndarray:
     side = setup.model.conventions.image_size
     size = side if side in setup.task.sizes else None
     return np.asarray(setup.task.observe(state, ("pixels",), image_size=size)["pixels"])
-
-
-def _in_lengths(readout: Readout | None, task: Task) -> Readout | None:
-    arm = getattr(task, "arm", None)
-    if arm is None or not isinstance(readout, CrossFitted):
-        return readout
-    return InLengths(readout, arm=float(arm))
 
 
 def _best(menu: Menu, goal: np.ndarray, rule: SuccessRule, columns: Sequence[Column]) -> int:

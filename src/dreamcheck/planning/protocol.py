@@ -5,21 +5,21 @@ Source: spec/protocol.md section 2.
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from dreamcheck import presets
 from dreamcheck.digest import digest
 from dreamcheck.errors import UsageError
 from dreamcheck.imagination.perturbations import On, Perturbation
 from dreamcheck.planning.solvers import Solver, make_solver
 from dreamcheck.planning.space import Driving
 
+PRESETS = "dreamcheck.planning.presets"
 PLANNER_STREAMS = 3
 
 ALIASES = {
@@ -213,19 +213,7 @@ def protocol_from(values: Mapping[str, Any], *, where: str) -> Protocol:
     Raises:
         UsageError: an unknown or missing field or a value out of range, named.
     """
-    try:
-        return Protocol.model_validate(dict(values))
-    except ValidationError as e:
-        first = e.errors()[0]
-        field = ".".join(str(p) for p in first["loc"])
-        if first["type"] == "extra_forbidden":
-            close = difflib.get_close_matches(field, Protocol.model_fields, n=1)
-            raise UsageError(
-                f"{where}: unknown field {field!r}"
-                + (f"; did you mean {close[0]!r}?" if close else ".")
-                + f" A protocol has {', '.join(Protocol.model_fields)}."
-            ) from e
-        raise UsageError(f"{where}: {field + ': ' if field else ''}{first['msg']}.") from e
+    return presets.model_from(Protocol, values, origin=where, whole="protocol")
 
 
 def read_protocol(path: str | Path) -> Protocol:
@@ -239,7 +227,7 @@ def read_protocol(path: str | Path) -> Protocol:
         text = path.read_text(encoding="utf-8")
     except OSError as e:
         raise UsageError(f"the protocol {path} cannot be read: {e.strerror}.") from e
-    values = _parse(text, str(path))
+    values = presets.parse_toml(text, origin=str(path))
     listed = values.get("episode_list")
     if isinstance(listed, str) and not Path(listed).is_absolute():
         values["episode_list"] = str(path.parent / listed)
@@ -248,8 +236,7 @@ def read_protocol(path: str | Path) -> Protocol:
 
 def preset_names() -> tuple[str, ...]:
     """Protocols that come with Dreamcheck."""
-    folder = resources.files("dreamcheck.planning") / "presets"
-    return tuple(sorted(p.name.removesuffix(".toml") for p in folder.iterdir()))
+    return presets.preset_names(PRESETS)
 
 
 def load_protocol(name: str | Path) -> Protocol:
@@ -258,30 +245,25 @@ def load_protocol(name: str | Path) -> Protocol:
     Raises:
         UsageError: neither, or a field that cannot be used, named.
     """
-    name = ALIASES.get(str(name), name)
-    if isinstance(name, str) and name in preset_names():
-        folder = resources.files("dreamcheck.planning") / "presets"
-        text = (folder / f"{name}.toml").read_text(encoding="utf-8")
-        return protocol_from({"name": name, **_parse(text, name)}, where=f"preset {name}")
-    if Path(name).suffix == ".toml" or Path(name).exists():
+    name = ALIASES.get(str(name), str(name))
+    if name not in preset_names() and Path(name).exists():
         return read_protocol(name)
-    raise UsageError(
-        f"protocol {str(name)!r} is neither a preset ({', '.join(preset_names())}) nor a TOML file."
-    )
+    text, origin = presets.preset_text(PRESETS, name, kind="planning protocol")
+    values = presets.parse_toml(text, origin=origin)
+    return protocol_from({"name": name, **values}, where=origin)
 
 
 def protocol_text(name: str | Path) -> str:
     """A protocol's TOML as it is written, comments included.
 
     Raises:
-        UsageError: neither a preset nor a readable file.
+        UsageError: neither a preset nor a readable file, or one that is no protocol.
     """
-    name = ALIASES.get(str(name), name)
-    if isinstance(name, str) and name in preset_names():
-        folder = resources.files("dreamcheck.planning") / "presets"
-        return (folder / f"{name}.toml").read_text(encoding="utf-8")
-    read_protocol(name)
-    return Path(name).read_text(encoding="utf-8")
+    load_protocol(name)
+    name = ALIASES.get(str(name), str(name))
+    if name not in preset_names() and Path(name).exists():
+        return Path(name).read_text(encoding="utf-8")
+    return presets.preset_text(PRESETS, name, kind="planning protocol")[0]
 
 
 def changed(protocol: Protocol, changes: Sequence[str]) -> Protocol:
@@ -311,10 +293,3 @@ def changed(protocol: Protocol, changes: Sequence[str]) -> Protocol:
                 raise UsageError(f"--set {change!r}: the protocol has no table {part!r}.")
         place[parts[-1]] = value
     return protocol_from(values, where="--set " + ", ".join(changes))
-
-
-def _parse(text: str, where: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as e:
-        raise UsageError(f"{where} is not TOML: {e}.") from e

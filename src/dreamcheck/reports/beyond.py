@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dreamcheck.reports.reading import Reader, values_text
+from dreamcheck.evidence import values_text
+from dreamcheck.reports.reading import Reader
 
 
 def beyond(reader: Reader, spec: str, *, names: Sequence[str]) -> dict[str, Any]:

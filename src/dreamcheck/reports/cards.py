@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dreamcheck.evidence import Shown
+from dreamcheck.evidence import Shown, values_text
 from dreamcheck.reports import charts
-from dreamcheck.reports.reading import Reader, slug, values_text
+from dreamcheck.reports.reading import Reader, slug
 
 PARTS = (
     ("loss", "error of the forecast"),

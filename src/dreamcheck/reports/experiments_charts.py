@@ -10,7 +10,7 @@ from typing import Any
 from dreamcheck.reports.svg import Chart
 from dreamcheck.reports.sweep_chart import STYLE
 
-WIDTH, HEIGHT = 360, 270
+WIDTH, HEIGHT, GAP = 360, 270, 14
 SERIES = ("c1", "c3", "c2")
 """Colours of checkpoints, the reference's first."""
 REGRESSIONS = (("base_mae", "c2", "Base"), ("best_control_mae", "c3", "+ best control"),
@@ -66,7 +66,7 @@ def geometry_chart(rows: Sequence[Mapping[str, Any]], space: str) -> Chart:
     up = [power(v) for r in shown for v in r["radius"]]
     low, high = min(*across, *up) - 0.1, max(*across, *up) + 0.1
     ax, ay = chart.axes(
-        (low, high), (low, high), x_label=f"nearest other scene, log10 ({where})",
+        (low, high), (low, high), x_label="nearest other scene, log10",
         y_label="farthest view, log10",
     )  # fmt: skip
     chart.segment(ax(low), ay(low), ax(high), ay(high), "rule", title="radius = distance")
@@ -77,12 +77,14 @@ def geometry_chart(rows: Sequence[Mapping[str, Any]], space: str) -> Chart:
     return chart
 
 
-def collapse_chart(rows: Sequence[Mapping[str, Any]]) -> Chart:
+def collapse_chart(rows: Sequence[Mapping[str, Any]]) -> Chart | None:
     """Spread (over the largest), separation rate and clean success by the regulariser's weight."""
+    if len({r["weight"] for r in rows} - {None}) < 2:
+        return None
     chart = Chart(WIDTH, HEIGHT, "Collapse by weight of the regulariser", left=62, top=38)
     known = [r for r in rows if r["weight"] is not None]
     weights = [r["weight"] for r in known]
-    end = max(weights) or 1.0
+    end = max(weights)
     ax, ay = chart.axes(
         (-0.04 * end, 1.04 * end), (0.0, 1.0), x_label="weight of the regulariser",
         y_label="share", x_ticks=sorted(set(weights)),
@@ -146,9 +148,7 @@ def charts(result: Mapping[str, Any]) -> list[Chart]:
         out.append(regret_chart(result["planner"]["regret"]))
     if result["geometry"] is not None:
         out += [geometry_chart(result["geometry"]["rows"], s) for s in ("encoder", "rollout")]
-    if result["collapse"] is not None and any(
-        r["weight"] is not None for r in result["collapse"]["rows"]
-    ):
+    if result["collapse"] is not None:
         out.append(collapse_chart(result["collapse"]["rows"]))
     if result["sensitivity"] is not None:
         out.append(sensitivity_chart(result["sensitivity"]["rows"], result["reference"]))
@@ -160,11 +160,11 @@ def experiments_figure(result: Mapping[str, Any], *, title: str, columns: int = 
     drawn = charts(result)
     lines = math.ceil(len(drawn) / columns)
     body = "".join(
-        f'<g transform="translate({WIDTH * (i % columns)} {24 + HEIGHT * (i // columns)})">'
+        f'<g transform="translate({WIDTH * (i % columns)} {24 + (HEIGHT + GAP) * (i // columns)})">'
         f'<text class="head" x="12" y="14">{html.escape(c.label)}</text>{"".join(c.marks)}</g>'
         for i, c in enumerate(drawn)
     )
-    whole = f"{WIDTH * min(columns, len(drawn))} {24 + HEIGHT * lines}"
+    whole = f"{WIDTH * min(columns, len(drawn))} {24 + (HEIGHT + GAP) * lines}"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {whole}" role="img" '
         f'aria-label="{html.escape(title)}"><style>{STYLE}</style>'

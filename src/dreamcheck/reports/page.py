@@ -13,10 +13,10 @@ from markupsafe import Markup
 import dreamcheck.reports.statistics  # noqa: F401  (registers the statistics)
 from dreamcheck import __version__
 from dreamcheck.errors import UsageError
-from dreamcheck.evidence import Numbers, Shown, Store
+from dreamcheck.evidence import Numbers, Shown, Store, values_text
 from dreamcheck.evidence.artifacts import write_whole
 from dreamcheck.reports.diagnoses import diagnosis_sections
-from dreamcheck.reports.reading import Reader, values_text
+from dreamcheck.reports.reading import Reader
 from dreamcheck.reports.sections import search_section
 from dreamcheck.reports.wording import limits, opening
 

@@ -53,15 +53,6 @@ class Reader:
         )
 
 
-def values_text(values: Mapping[str, Any] | None) -> str:
-    """An input's typed values in one line."""
-    if values is None:
-        return "default reset"
-    return ", ".join(
-        f"{k} {v:g}" if isinstance(v, float) else f"{k} {v}" for k, v in values.items()
-    )
-
-
 def slug(text: str) -> str:
     """A text as part of a number's id; begins with a letter or digit, as an id must."""
     return "".join(c if c.isalnum() or c in "._-" else "-" for c in text).lstrip("._-")

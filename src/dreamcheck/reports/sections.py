@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dreamcheck.evidence import Shown
+from dreamcheck.evidence import Shown, values_text
 from dreamcheck.reports import charts
 from dreamcheck.reports.availability import availability
 from dreamcheck.reports.beyond import beyond
 from dreamcheck.reports.cards import confirmed_titles, failure_cards
 from dreamcheck.reports.pictures import data_uri
-from dreamcheck.reports.reading import Reader, slug, values_text
+from dreamcheck.reports.reading import Reader, slug
 from dreamcheck.reports.svg import series_css
 
 MOST_ROWS = 500

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dreamcheck.reports.consistency_statistics
-import dreamcheck.reports.score_statistics  # noqa: F401  (registers the statistics of scores)
+import dreamcheck.reports.score_statistics
+import dreamcheck.reports.search_statistics  # noqa: F401  (registers the statistics of searches)
 from dreamcheck.errors import Abstention
 from dreamcheck.evidence import Record, statistic
 from dreamcheck.stats import shrinkage_slope

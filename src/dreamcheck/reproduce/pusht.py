@@ -23,7 +23,7 @@ from dreamcheck.errors import Abstention, UsageError
 from dreamcheck.evidence import Record, Statistic, Store, Validation, entry_of, risk_of
 from dreamcheck.evidence.diagnoses import KIND
 from dreamcheck.progress import Progress
-from dreamcheck.stats import mean_sem
+from dreamcheck.stats import NotTestable, mean_sem, permutation_test, sign_test
 from dreamcheck.study.activity import ActivityFloors
 from dreamcheck.study.assembling import assemble
 from dreamcheck.study.config import StudyConfig, load_study
@@ -466,25 +466,50 @@ def _agreement(store: Store) -> str:
     rows = []
     for mode, (table, _) in score_tables(store).items():
         found = replay(table, methods=SEARCHES, restarts=RESTARTS, budget=BUDGETS[-1])
-        c = searched(found, thresholds=(1,), budget=BUDGETS[-1])
-        means = {m.name: m.best.mean for m in c.methods}
-        lead = max(means, key=lambda n: means[n])
-        told = ", ".join(f"{n} {v:.0f}" for n, v in means.items())
+        same, p, why = leads("basinlens", {m: found.runs[m].best.tolist() for m in SEARCHES})
         rows.append(
             says(
                 f"BasinLens finds the worst inputs of the three searches ({mode} mode, budget "
                 f"{BUDGETS[-1]})",
-                lead == "basinlens",
-                f"mean best {told}",
+                same,
+                why,
+                p=p,
             )
         )
     return agreement_table(rows + agreement_rows(store))
 
 
-def says(claim: str, agrees: bool | None, why: str) -> str:
-    """One row of the agreement's table; None is "not testable"."""
-    word = "not testable" if agrees is None else "agrees" if agrees else "does not agree"
-    return f"| {claim} | {word} | {why} |"
+def says(claim: str, same: bool | None, why: str, *, p: float | None) -> str:
+    """One row of the agreement's table.
+
+    Args:
+        same: whether the numbers point the claim's way; None is "not testable".
+        p: of the one-sided test of that direction; without one nothing agrees by itself.
+    """
+    if same is None:
+        return f"| {claim} | not testable | {why} |"
+    word = "does not agree"
+    if same:
+        word = "agrees" if p is not None and p <= 0.05 else "same direction, not significant"
+    told = "" if p is None else f", p = {p:.2g}"
+    return f"| {claim} | {word} | {why}{told} |"
+
+
+def leads(name: str, best: Mapping[str, Sequence[float]]) -> tuple[bool, float, str]:
+    """Whether a method's mean best leads, the larger p of its paired sign tests, and the means.
+
+    Args:
+        best: best score per restart, by method, in the order of the restarts.
+    """
+    means = {m: float(np.mean(v)) for m, v in best.items()}
+    mine = np.asarray(best[name], float)
+    p = max(
+        sign_test(mine - np.asarray(v, float), alternative="greater").p
+        for m, v in best.items()
+        if m != name
+    )
+    told = ", ".join(f"{m} {v:.0f}" for m, v in means.items())
+    return max(means, key=lambda m: means[m]) == name, p, f"mean best {told}"
 
 
 def agreement_rows(store: Store) -> list[str]:
@@ -496,37 +521,52 @@ def agreement_rows(store: Store) -> list[str]:
             risk.setdefault(r.payload["group"], []).append(r.payload["risk"])
     if {"shortlist", "default-reset", "random-shortlist"} <= set(risk):
         own, reset, chance = (
-            float(np.mean(risk[g])) for g in ("shortlist", "default-reset", "random-shortlist")
+            np.asarray(risk[g]) for g in ("shortlist", "default-reset", "random-shortlist")
         )
         rows.append(says("Found inputs stay riskier than the default reset on held-out seeds",
-                         own > reset, f"{own:.0f} against {reset:.0f}"))  # fmt: skip
-        rows.append(says("(ours) and riskier than a random shortlist", own > chance,
-                         f"{own:.0f} against {chance:.0f}"))  # fmt: skip
+                         own.mean() > reset[0], f"{own.mean():.0f} against {reset[0]:.0f}",
+                         p=sign_test(own - reset[0], alternative="greater").p))  # fmt: skip
+        rows.append(says("(ours) and riskier than a random shortlist", own.mean() > chance.mean(),
+                         f"{own.mean():.0f} against {chance.mean():.0f}",
+                         p=_higher(own, chance)))  # fmt: skip
     found_local = last(store, "persistence")
     if found_local is not None:
         test = found_local["paper"]["top_vs_random"]["test"]
-        rows.append(says("Neighbourhoods of found inputs are riskier than random ones (raw risk)",
-                         None if test is None else test["p"] <= 0.05,
-                         "too few anchors" if test is None else f"p = {test['p']:.2g}"))  # fmt: skip
         mine = found_local["default"].get("test")
-        rows.append(says("(ours) and than matched controls' neighbourhoods",
-                         None if mine is None else mine["p"] <= 0.05,
-                         found_local["default"]["reason"] if mine is None
-                         else f"p = {mine['p']:.2g}"))  # fmt: skip
+        for claim, t, why in (
+            ("Neighbourhoods of found inputs are riskier than random ones (raw risk)", test,
+             "too few anchors"),
+            ("(ours) and than matched controls' neighbourhoods", mine,
+             found_local["default"].get("reason", "")),
+        ):  # fmt: skip
+            if t is None:
+                rows.append(says(claim, None, why, p=None))
+            else:
+                gap = t["difference"]
+                rows.append(says(claim, gap > 0, f"difference {gap:.0f}", p=t["p"]))
     mpc = [r.payload["progress"] for r in store.records("consequence", group="selected")]
     if mpc:
         c2 = consequence_table(mpc)
-        p = c2["oracle_against_model"]["p"]
-        rows.append(says("On found inputs the oracle's ranking beats the model's",
-                         c2["gap"] > 0 and p <= 0.05,
-                         f"gap {c2['gap']:+.2f} over {c2['cases']} cases, p = {p:.2g}"))  # fmt: skip
+        rows.append(says("On found inputs the oracle's ranking beats the model's", c2["gap"] > 0,
+                         f"gap {c2['gap']:+.2f} over {c2['cases']} cases",
+                         p=c2["oracle_against_model"]["p"]))  # fmt: skip
     return rows
+
+
+def _higher(first: np.ndarray, second: np.ndarray) -> float | None:
+    """p of the exact permutation test that the first group's mean is higher; None below four."""
+    try:
+        return permutation_test(first, second, alternative="greater").p
+    except NotTestable:
+        return None
 
 
 def agreement_table(rows: Sequence[str]) -> str:
     """The rows with their head."""
     return (
         "## What agrees with the paper and what does not\n\n"
+        '"agrees" needs the claim\'s direction and a one-sided p of at most 0.05. Inputs share '
+        "their seeds, so the p-values of held-out risk are conditional on those seeds.\n\n"
         "| claim | here | from |\n|---|---|---|\n" + "\n".join(rows)
     )
 

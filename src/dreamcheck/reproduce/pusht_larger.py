@@ -18,6 +18,7 @@ from dreamcheck.reproduce.pusht import (
     agreement_table,
     heldout_part,
     last,
+    leads,
     local_part,
     mpc_part,
     paper_folder,
@@ -49,14 +50,15 @@ def larger_parts(directory: Path, library: str) -> list[str]:
         rows = []
         for mode, source in stores.items():
             scores = mode_scores(source)[mode]
-            means = {m: float(np.mean(_best(source, m, scores))) for m in SEARCHES}
-            told = ", ".join(f"{n} {v:.0f}" for n, v in means.items())
-            lead = max(means, key=lambda n: means[n])
+            same, p, why = leads(
+                "basinlens", {m: _best(source, m, scores).tolist() for m in SEARCHES}
+            )
             rows.append(
                 says(
                     f"BasinLens finds the worst inputs of the three searches ({mode} mode)",
-                    lead == "basinlens",
-                    f"mean best {told}",
+                    same,
+                    why,
+                    p=p,
                 )
             )
         return [

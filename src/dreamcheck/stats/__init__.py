@@ -97,10 +97,8 @@ from dreamcheck.stats.tail import cvar, exact_decimal, tail_count
 from dreamcheck.stats.variance import VarianceSplit, variance_split
 
 __all__ = [
-    "AgainstSiblings",
-    "against_siblings",
-    "sibling_z",
     "PAPER_THRESHOLDS",
+    "AgainstSiblings",
     "BootstrapInterval",
     "CalibrationError",
     "ChiSquare",
@@ -127,6 +125,7 @@ __all__ = [
     "VarianceSplit",
     "Verdict",
     "WinLossTie",
+    "against_siblings",
     "average_ranks",
     "basin_radius",
     "benjamini_hochberg",
@@ -179,6 +178,7 @@ __all__ = [
     "ridge_weights",
     "score_test",
     "shrinkage_slope",
+    "sibling_z",
     "sign_flip_test",
     "sign_test",
     "spearman",

@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 
 from dreamcheck.errors import UsageError
-from dreamcheck.imagination.readouts import CrossFitted, InLengths
+from dreamcheck.imagination.readouts import in_lengths
 from dreamcheck.imagination.support import Support
 from dreamcheck.models.protocol import Readout, WorldModel
-from dreamcheck.models.readout import StateProbe, load_readout, readout_names
+from dreamcheck.models.readout import CrossFitted, StateProbe, load_readout, readout_names
 from dreamcheck.models.reference import load_support
 from dreamcheck.models.registry import checkpoint_folder, load_model
 from dreamcheck.study.config import StudyConfig
@@ -65,15 +65,7 @@ def _sibling(name: str, task: Task, policy: Policy, *, device: str) -> Bench:
 
 
 def _readout_of(folder: Path | None, model: WorldModel, task: Task) -> Readout | None:
-    return None if folder is None else _one_unit(load_companion_readout(folder, model), task)
-
-
-def _one_unit(readout: Readout | None, task: Task) -> Readout | None:
-    """The readout in one unit where the task says how long an angle's arm is."""
-    arm = getattr(task, "arm", None)
-    if arm is None or not isinstance(readout, CrossFitted):
-        return readout
-    return InLengths(readout, arm=float(arm))
+    return None if folder is None else in_lengths(load_companion_readout(folder, model), task)
 
 
 def companion_probes(folder: Path | None) -> tuple[StateProbe, StateProbe] | None:

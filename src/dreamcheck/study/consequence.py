@@ -13,11 +13,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dreamcheck.digest import Value
 from dreamcheck.imagination.runner import Runner
 from dreamcheck.models.protocol import Readout
 from dreamcheck.stats import sign_test
 from dreamcheck.streams import RowStreams, stream
-from dreamcheck.tasks.protocol import Policy, Task, Value
+from dreamcheck.tasks.protocol import Policy, Task
 
 Controller = Literal["model", "oracle", "random"]
 CONTROLLERS: tuple[Controller, ...] = ("model", "oracle", "random")

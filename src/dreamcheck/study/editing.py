@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dreamcheck.discovery.edits import EditDistances, edits_between, mixtures
+from dreamcheck.evidence import values_text
 from dreamcheck.stats import NotTestable, Verdict
 from dreamcheck.study.config import Search
 from dreamcheck.study.measuring import Aggregate
@@ -108,7 +109,7 @@ class _Walk:
         if not len(self.graph.replacements(self.start)):
             return said | {
                 "reason": f"every replacement of the nominal input "
-                f"{_text(library.values(self.start))} is invalid: there is no edit to make"
+                f"{values_text(library.values(self.start))} is invalid: there is no edit to make"
             }
         with study.progress.stage(f"smallest change {self.search.specification}", total) as stage:
             self.stage = stage
@@ -236,7 +237,3 @@ class _Walk:
             "stratum": aggregate.stratum,
             "measurements": list(aggregate.measurements),
         }
-
-
-def _text(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{k}={v}" for k, v in values.items())

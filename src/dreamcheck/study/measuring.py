@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dreamcheck.digest import digest
+from dreamcheck.digest import Value, digest
 from dreamcheck.errors import DreamcheckError
 from dreamcheck.evidence import (
     DEFAULT_RESET,
@@ -24,7 +24,6 @@ from dreamcheck.imagination.risk import ALGORITHM, RiskProbe, Row
 from dreamcheck.imagination.support import stratum
 from dreamcheck.imagination.targets import loss_unit
 from dreamcheck.progress import Stage
-from dreamcheck.tasks.protocol import Value
 
 CHUNK = 64
 """Rows measured, and committed, at a time; also about what one rendering batch holds."""

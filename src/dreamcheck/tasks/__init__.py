@@ -1,6 +1,7 @@
 """Simulators, success criteria, policies and typed inputs. Tasks are made by name on demand."""
 
-from dreamcheck.tasks.protocol import ActionBox, CannotBranch, Column, Policy, State, Task, Value
+from dreamcheck.digest import Value
+from dreamcheck.tasks.protocol import ActionBox, CannotBranch, Column, Policy, State, Task
 from dreamcheck.tasks.registry import TaskSource, get_task, resolve_task, task_names
 
 __all__ = [

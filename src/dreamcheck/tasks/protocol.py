@@ -8,11 +8,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from dreamcheck.digest import Value
 from dreamcheck.errors import Abstention
 from dreamcheck.streams import RowStreams
-
-Value = int | float | str
-"""One typed coordinate value of an input."""
 
 State = Any
 """A task's own batched state; only the task looks inside."""

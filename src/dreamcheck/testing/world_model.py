@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dreamcheck.imagination.runner import frozen, open_loop
-from dreamcheck.models.protocol import HasModule, Rollout, WorldModel
+from dreamcheck.models.protocol import HasModule, Rollout, SharedRollouts, WorldModel
 from dreamcheck.streams import stream
 
 Observations = Callable[[int], Mapping[str, Tensor]]
@@ -161,6 +161,12 @@ def _check_rollout(
                 f"rollout from {h} latents differs from repeated predict by {difference:.3g}: "
                 "actions shifted by a block, or another window of history"
             )
+            if isinstance(model, SharedRollouts):
+                shared = model.rollouts([window, window], blocks)
+                assert len(shared) == 2 and all(torch.equal(z, fast) for z in shared), (
+                    f"rollouts of two equal histories from {h} latents differ from rollout: what "
+                    "histories share must change no bit"
+                )
 
 
 def _check_modes(model: WorldModel, make: Observations, latents: Tensor, actions: Tensor) -> None:

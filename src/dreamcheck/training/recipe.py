@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import tomllib
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from dreamcheck.digest import digest
-from dreamcheck.errors import UsageError
 from dreamcheck.models.lewm import LeWMConfig
+from dreamcheck.presets import model_from, parse_toml, preset_names, preset_text
+
+PRESETS = "dreamcheck.training.presets"
 
 
 class _Part(BaseModel):
@@ -150,8 +150,7 @@ class Recipe(_Part):
 
 def presets() -> tuple[str, ...]:
     """Names of the recipes that ship."""
-    folder = resources.files("dreamcheck.training") / "presets"
-    return tuple(sorted(p.name[:-5] for p in folder.iterdir() if p.name.endswith(".toml")))
+    return preset_names(PRESETS)
 
 
 def load_recipe(name_or_path: str | Path, **overrides: Any) -> Recipe:
@@ -163,32 +162,10 @@ def load_recipe(name_or_path: str | Path, **overrides: Any) -> Recipe:
     Raises:
         UsageError: no such preset or file, or a field that cannot be used; the field is named.
     """
-    path = Path(name_or_path)
-    if path.suffix == ".toml":
-        if not path.is_file():
-            raise UsageError(f"{path} does not exist; give a TOML recipe or a preset name.")
-        text = path.read_text(encoding="utf-8")
-    elif str(name_or_path) in presets():
-        folder = resources.files("dreamcheck.training") / "presets"
-        text = (folder / f"{name_or_path}.toml").read_text(encoding="utf-8")
-    else:
-        raise UsageError(
-            f"no training preset is called {str(name_or_path)!r}; there are: "
-            f"{', '.join(presets())}. A path must end in .toml."
-        )
-    try:
-        values: dict[str, Any] = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{name_or_path} is not valid TOML: {error}.") from error
+    text, origin = preset_text(PRESETS, str(name_or_path), kind="training preset")
+    values = parse_toml(text, origin=origin)
     for key, value in overrides.items():
         section, _, field = key.rpartition(".")
         target = values.setdefault(section, {}) if section else values
         target[field] = value
-    try:
-        return Recipe.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the recipe"
-        raise UsageError(
-            f"{name_or_path}: {where}: {first['msg']} (got {first.get('input')!r})."
-        ) from error
+    return model_from(Recipe, values, origin=origin, whole="the recipe")

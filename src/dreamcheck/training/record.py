@@ -8,9 +8,10 @@ from typing import cast
 import numpy as np
 
 from dreamcheck.data.episodes import ArrayEpisodes
+from dreamcheck.digest import Value
 from dreamcheck.errors import UsageError
 from dreamcheck.streams import RowStreams
-from dreamcheck.tasks.protocol import Policy, Task, Value
+from dreamcheck.tasks.protocol import Policy, Task
 from dreamcheck.training.progress import Progress, Silent
 from dreamcheck.training.recipe import DataRecipe
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dreamcheck.diagnostics.consistency.radius import median_bits
 from dreamcheck.diagnostics.viscore.criteria import find_columns
 from dreamcheck.digest import digest
 from dreamcheck.errors import UsageError
+from dreamcheck.presets import model_from, parse_toml, preset_names, preset_text
+
+RULES = "dreamcheck.tasks.criteria.label_rules"
 
 
 class Bit(BaseModel):
@@ -95,32 +96,15 @@ class LabelRule(BaseModel):
 
 def label_rule_names() -> tuple[str, ...]:
     """Tasks whose label rules ship."""
-    folder = resources.files("dreamcheck.tasks") / "criteria" / "label_rules"
-    return tuple(sorted(p.name[:-5] for p in folder.iterdir() if p.name.endswith(".toml")))
+    return preset_names(RULES)
 
 
 def label_rule(name: str | Path) -> LabelRule:
-    """A shipped rule by its task's name, or one from a TOML file.
+    """A shipped rule by its task's name, or one from a TOML file with `task`, `state` and [[bits]].
 
     Raises:
         UsageError: neither, or a field that cannot be used, named.
     """
-    if str(name) in label_rule_names():
-        folder = resources.files("dreamcheck.tasks") / "criteria" / "label_rules"
-        text = (folder / f"{name}.toml").read_text(encoding="utf-8")
-    else:
-        try:
-            text = Path(name).read_text(encoding="utf-8")
-        except OSError as e:
-            raise UsageError(
-                f"there is no label rule {str(name)!r}; shipped are "
-                f"{', '.join(label_rule_names())}. For your own task give a TOML file with `task`, "
-                "`state` and [[bits]]."
-            ) from e
-    try:
-        return LabelRule.model_validate(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as e:
-        raise UsageError(f"the label rule {name} is no TOML: {e}.") from e
-    except ValidationError as e:
-        parts = [f"{'.'.join(map(str, d['loc'])) or 'rule'}: {d['msg']}" for d in e.errors()]
-        raise UsageError(f"the label rule {name} cannot be used: {'; '.join(parts)}.") from e
+    text, origin = preset_text(RULES, str(name), kind="label rule")
+    data = parse_toml(text, origin=origin)
+    return model_from(LabelRule, data, origin=f"the label rule {origin}", whole="rule")

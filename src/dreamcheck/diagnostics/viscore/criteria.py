@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dreamcheck.digest import digest
 from dreamcheck.errors import UsageError
+from dreamcheck.presets import model_from, parse_toml, preset_names, preset_text
+
+CRITERIA = "dreamcheck.tasks.criteria"
 
 
 class Criterion(BaseModel):
@@ -78,10 +79,7 @@ class Criterion(BaseModel):
 
     def replace(self, **changes: object) -> Criterion:
         """A copy with fields changed, validated again."""
-        try:
-            return Criterion.model_validate({**self.model_dump(), **changes})
-        except ValidationError as e:
-            raise UsageError(_explain(e, self.task)) from e
+        return _checked({**self.model_dump(), **changes}, self.task)
 
     def distance(self, displacement: np.ndarray) -> np.ndarray:
         """Physical distance of graded displacements [N, G], in ``unit``; [N]."""
@@ -93,13 +91,6 @@ class Criterion(BaseModel):
     def digest(self) -> str:
         """SHA-256 of what decides a number (the source text does not)."""
         return digest(self.model_dump(exclude={"source", "aliases"}))
-
-
-def _explain(error: ValidationError, where: str) -> str:
-    parts = [
-        f"{'.'.join(str(p) for p in e['loc']) or 'criterion'}: {e['msg']}" for e in error.errors()
-    ]
-    return f"the task criterion {where} cannot be used: " + "; ".join(parts)
 
 
 def load_criterion(path: str | Path) -> Criterion:
@@ -117,34 +108,27 @@ def load_criterion(path: str | Path) -> Criterion:
 
 
 def _parse(text: str, where: str) -> Criterion:
-    try:
-        return Criterion.model_validate(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as e:
-        raise UsageError(f"the task criterion {where} is no TOML: {e}.") from e
-    except ValidationError as e:
-        raise UsageError(_explain(e, where)) from e
+    return _checked(parse_toml(text, origin=f"the task criterion {where}"), where)
+
+
+def _checked(values: Mapping[str, object], where: str) -> Criterion:
+    origin = f"the task criterion {where}"
+    return model_from(Criterion, values, origin=origin, whole="criterion")
 
 
 def criterion_names() -> tuple[str, ...]:
     """Names of the criteria that come with Dreamcheck."""
-    folder = resources.files("dreamcheck.tasks") / "criteria"
-    return tuple(sorted(p.name[:-5] for p in folder.iterdir() if p.name.endswith(".toml")))
+    return preset_names(CRITERIA)
 
 
 def criterion(name: str) -> Criterion:
-    """One of the criteria that come with Dreamcheck, by name.
+    """One of the criteria that come with Dreamcheck, by name, or one from a TOML file.
 
     Raises:
         UsageError: the name is unknown; the message lists the known ones.
     """
-    known = criterion_names()
-    if name not in known:
-        raise UsageError(
-            f"there is no task criterion {name!r}; known: {', '.join(known)}. "
-            "Describe your own task in a TOML file and load it with load_criterion(path)."
-        )
-    folder = resources.files("dreamcheck.tasks") / "criteria"
-    return _parse((folder / f"{name}.toml").read_text(encoding="utf-8"), name)
+    text, origin = preset_text(CRITERIA, name, kind="task criterion")
+    return _parse(text, origin)
 
 
 _PART = re.compile(r"^(?P<name>.+)\[(?P<index>\d+)\]$")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dreamcheck.discovery.comparing import score_format
 from dreamcheck.reports.diagnoses.reader import DiagnosisReader
 from dreamcheck.reports.search_charts import cumulative_hits, mean_best
 from dreamcheck.reports.svg import series_css
@@ -112,8 +113,17 @@ def _budget(reader: DiagnosisReader, at: str, b: Mapping[str, Any], t: Mapping[s
     for i, m in enumerate(b["methods"]):
         row = f"{at}.methods.{i}"
         cells = [
-            _mean(reader, f"{row}.best", "{:.4g}"),
-            *(n(f"{row}.thresholds.{k}.hit_rate", "{:.3f}") for k in range(len(heads))),
+            _best(reader, row, m["best"]),
+            *(
+                reader.statistic(
+                    "search-hit-rate",
+                    "{:.3f}",
+                    id=f"{row}.hit.{x['threshold']}",
+                    path=f"result.{row}.bests",
+                    threshold=x["threshold"],
+                )
+                for x in m["thresholds"]
+            ),
             n(f"{row}.averaged_hits.mean", "{:.3f}"),
             *(n(f"{row}.thresholds.{k}.first_hit.mean", "{:.1f}") for k in range(len(heads))),
             *(
@@ -156,12 +166,24 @@ def _pairs(
         return ""
     n = reader.number
     rows = []
+    places = {m["name"]: f"result.{at}.methods.{k}.bests" for k, m in enumerate(b["methods"])}
     for i, p in enumerate(b["pairs"]):
         row = f"{at}.pairs.{i}"
+
+        def tested(part: str, digits: str = "{}", *, pair: Any = p, at: str = row) -> str:
+            return reader.statistic(
+                "search-sign-test",
+                digits,
+                id=f"{at}.{part}",
+                path=places[pair["method"]],
+                other=places[pair["comparator"]],
+                part=part,
+            )
+
         cells = [
             n(f"{row}.difference", "{:+.4g}"),
-            f"{n(f'{row}.wins')}/{n(f'{row}.losses')}/{n(f'{row}.ties')}",
-            n(f"{row}.p_best", "{:.2g}"),
+            "/".join(tested(part) for part in ("wins", "losses", "ties")),
+            tested("p", "{:.2g}"),
             *(n(f"{row}.thresholds.{k}.p_hit", "{:.2g}") for k in range(len(heads))),
             n(f"{row}.p_averaged_hits", "{:.2g}"),
             *(n(f"{row}.thresholds.{k}.p_first_hit", "{:.2g}") for k in range(len(heads))),
@@ -234,11 +256,18 @@ def _alike(reader: DiagnosisReader) -> str:
     return f"{said} Note: {reader.text(warning)}." if warning else said
 
 
-def _mean(reader: DiagnosisReader, path: str, digits: str) -> str:
-    mean = reader.number(f"{path}.mean", digits)
-    if reader.at(f"{path}.sem") is None:
+def _best(reader: DiagnosisReader, row: str, best: Mapping[str, Any]) -> str:
+    """Mean best ± SEM of one method, from its restarts; no SEM for a single restart."""
+    path = f"result.{row}.bests"
+    mean = reader.statistic(
+        "search-best-mean", score_format(best["mean"]), id=f"{row}.best", path=path
+    )
+    if best["sem"] is None:
         return mean
-    return f"{mean} ± {reader.number(f'{path}.sem', '{:.2g}')}"
+    sem = reader.statistic(
+        "search-best-sem", score_format(best["sem"]), id=f"{row}.best-sem", path=path
+    )
+    return f"{mean} ± {sem}"
 
 
 def _row(name: str, cells: list[str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from dreamcheck.reports.diagnoses.reader import DiagnosisReader
 from dreamcheck.reports.experiments_charts import (
@@ -13,6 +12,7 @@ from dreamcheck.reports.experiments_charts import (
     regret_chart,
     sensitivity_chart,
 )
+from dreamcheck.reports.svg import Chart
 
 ORDER = 41
 TITLE = "What does consistency predict?"
@@ -54,6 +54,13 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
+def _beside(chart: Chart | None, words: str) -> str:
+    """A chart with what is said of it at its side, below it on a narrow screen."""
+    if chart is None:
+        return words
+    return f'<div class="pair"><figure>{chart.render()}</figure><div>{words}</div></div>'
+
+
 def _drift(reader: DiagnosisReader) -> str:
     n = reader.number
     rows: list[list[str]] = []
@@ -71,13 +78,15 @@ def _drift(reader: DiagnosisReader) -> str:
                 f"{n(f'{at}.folds_over_control')} of {n(f'{at}.folds')}",
             ]
         )
-    chart = drift_chart(reader.result["drift"]["cells"]).render()
-    return (
-        "<h3>How far the prediction error drifts</h3><p>Held-out error of predicting the change in "
+    words = (
+        "<p>Held-out error of predicting the change in "
         f"prediction error on {n('drift.windows')} windows, each left out once: from severity, "
         "encoder shift and one-step consistency alone, with consistency under destroyed actions "
         "(the best of three kinds), and with consistency under the recorded ones.</p>"
-        f"<figure>{chart}</figure>"
+    )
+    return (
+        "<h3>How far the prediction error drifts</h3>"
+        + _beside(drift_chart(reader.result["drift"]["cells"]), words)
         + _table(
             ["checkpoint", "base", "+ best control", "+ ACPC", "less than base",
              "less than control", "windows won"],
@@ -100,13 +109,14 @@ def _planner(reader: DiagnosisReader) -> str:
                 f"{n(f'{at}.groups_improved')} of {n(f'{at}.num_groups')}",
             ]
         )
-    chart = regret_chart(reader.result["planner"]["regret"]).render()
-    return (
-        "<h3>What a perturbed history costs the planner</h3><p>Held-out error of log1p regret over "
+    words = (
+        "<p>Held-out error of log1p regret over "
         f"{n('planner.regression.num_groups')} histories, without and with the plan-length "
-        "consistency of the pool that both searches share. Regret is the model's cost, not a return."
-        f"</p><figure>{chart}</figure>"
-        + _table(["features", "without", "with", "reduction", "histories improved"], rows)
+        "consistency of the pool that both searches share. Regret is the model's cost, not a return.</p>"
+        + _table(["features", "without", "with", "reduction", "improved"], rows)
+    )
+    return "<h3>What a perturbed history costs the planner</h3>" + _beside(
+        regret_chart(reader.result["planner"]["regret"]), words
     )
 
 
@@ -132,7 +142,8 @@ def _geometry(reader: DiagnosisReader) -> str:
         f"{n('geometry.rows.0.num_views')} perturbed views against its nearest other scene, on "
         "logarithmic axes; above the line a view may lie nearer to another scene. A picture, never a "
         "screen: a collapsed encoder makes every radius small.</p>"
-        f'<div class="pair"><figure>{left}</figure><figure>{right}</figure></div>'
+        f'<div class="pair"><figure>{left}<figcaption>After the encoder.</figcaption></figure>'
+        f"<figure>{right}<figcaption>After the last imagined step.</figcaption></figure></div>"
         + _table(
             ["checkpoint, space", "median radius / nearest", "radius below it", "disjoint",
              "coinciding"],
@@ -161,16 +172,14 @@ def _collapse(reader: DiagnosisReader) -> str:
                 "" if r["sr"] is None else n(f"{at}.sr", "{:.3f}"),
             ]
         )
-    drawn = ""
-    if any(r["weight"] is not None for r in found):
-        drawn = f"<figure>{collapse_chart(found).render()}</figure>"
-    return (
-        "<h3>Collapse by weight of the regulariser</h3><p>Radius and separation under severity "
+    words = (
+        "<p>Radius and separation under severity "
         f"{n('collapse.severity', '{:g}')}. Spread is the median distance between clean scenes at "
         "the last observed frame: where it vanishes a small radius means nothing, and the separation "
-        f"rate is what shows it.</p>{drawn}"
+        "rate is what shows it.</p>"
         + _table(["checkpoint", "weight", "clean success", "spread", "radius", "separation"], rows)
     )
+    return "<h3>Collapse by weight of the regulariser</h3>" + _beside(collapse_chart(found), words)
 
 
 def _sensitivity(reader: DiagnosisReader) -> str:
@@ -188,13 +197,13 @@ def _sensitivity(reader: DiagnosisReader) -> str:
                 "" if r["ratio"] is None else n(f"{at}.ratio", "{:.3f}"),
             ]
         )
-    chart: Any = sensitivity_chart(result["rows"], reader.result["reference"])
-    drawn = "" if chart is None else f"<figure>{chart.render()}</figure>"
-    return (
-        "<h3>The radius by horizon and quantile</h3><p>Severity "
-        f"{n('sensitivity.severity', '{:g}')}; the ratio is to the reference's radius at the same "
-        f"horizon and quantile.</p>{drawn}"
+    words = (
+        f"<p>Severity {n('sensitivity.severity', '{:g}')}; the ratio is to the reference's radius at "
+        "the same horizon and quantile.</p>"
         + _table(["checkpoint", "horizon", "quantile", "radius", "ratio"], rows)
+    )
+    return "<h3>The radius by horizon and quantile</h3>" + _beside(
+        sensitivity_chart(result["rows"], reader.result["reference"]), words
     )
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dreamcheck.digest import digest
 from dreamcheck.errors import UsageError
+from dreamcheck.presets import model_from, parse_toml, preset_names, preset_text
 from dreamcheck.tasks.protocol import Column
+
+RULES = "dreamcheck.tasks.criteria.success_rules"
 
 Columns = Sequence[str] | Sequence[Column]
 """Names of a state's columns, or the columns themselves."""
@@ -179,23 +180,17 @@ def _positions(wanted: Sequence[str], columns: Columns) -> list[int]:
 
 def criteria_names() -> tuple[str, ...]:
     """Tasks with success rules."""
-    folder = resources.files("dreamcheck.tasks") / "criteria" / "success_rules"
-    return tuple(sorted(p.name.removesuffix(".toml") for p in folder.iterdir()))
+    return preset_names(RULES)
 
 
 def load_criteria(task: str) -> TaskCriteria:
-    """The rules that come with Dreamcheck for a task.
+    """The rules that come with Dreamcheck for a task, or those in a TOML file with [success.native].
 
     Raises:
-        UsageError: none exist.
+        UsageError: none exist, or a field is unknown, missing or out of range.
     """
-    if task not in criteria_names():
-        raise UsageError(
-            f"task {task!r} has no success rules here; known: {', '.join(criteria_names())}. "
-            "Write a TOML file with [success.native] and pass its path as `criteria`."
-        )
-    folder = resources.files("dreamcheck.tasks") / "criteria" / "success_rules"
-    return _parse((folder / f"{task}.toml").read_text(encoding="utf-8"), f"{task}.toml")
+    text, origin = preset_text(RULES, task, kind="set of success rules")
+    return _parse(text, origin)
 
 
 def read_criteria(path: str | Path) -> TaskCriteria:
@@ -212,11 +207,5 @@ def read_criteria(path: str | Path) -> TaskCriteria:
 
 
 def _parse(text: str, where: str) -> TaskCriteria:
-    try:
-        return TaskCriteria.model_validate(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as e:
-        raise UsageError(f"{where} is not TOML: {e}.") from e
-    except ValidationError as e:
-        first = e.errors()[0]
-        field = ".".join(str(p) for p in first["loc"])
-        raise UsageError(f"{where}: {field}: {first['msg']}.") from e
+    data = parse_toml(text, origin=where)
+    return model_from(TaskCriteria, data, origin=where, whole="success rules")

@@ -12,9 +12,10 @@ from importlib import metadata
 
 import numpy as np
 
+from dreamcheck.digest import Value
 from dreamcheck.errors import SpecificationError, UsageError
 from dreamcheck.tasks.arguments import checked_actions
-from dreamcheck.tasks.protocol import ActionBox, Column, Policy, Value
+from dreamcheck.tasks.protocol import ActionBox, Column, Policy
 from dreamcheck.tasks.pusht import policies
 from dreamcheck.tasks.pusht.simulator import FRAME_SIDE, Origin, Reading, environment_class
 from dreamcheck.tasks.pusht.workers import Here, Workers, default_workers

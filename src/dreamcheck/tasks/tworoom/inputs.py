@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from dreamcheck.digest import Value
 from dreamcheck.errors import SpecificationError
-from dreamcheck.tasks.protocol import Value
 from dreamcheck.tasks.tworoom.parameters import (
     FACTORS,
     POSITION_HIGH,

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dreamcheck import __version__
+from dreamcheck.digest import Value
 from dreamcheck.errors import SpecificationError, UsageError
 from dreamcheck.tasks.arguments import checked_actions
-from dreamcheck.tasks.protocol import ActionBox, Column, Policy, Value
+from dreamcheck.tasks.protocol import ActionBox, Column, Policy
 from dreamcheck.tasks.tworoom import inputs as typed
 from dreamcheck.tasks.tworoom import physics, policies, render, validity
 from dreamcheck.tasks.tworoom.parameters import FRAME_SIDE, SUCCESS_RADIUS, Layout
