@@ -196,6 +196,8 @@ def test_a_protocol_shown_is_the_protocol_loaded(tmp_path):
 
 def test_the_audit_loads_no_model():
     assert "eligible" in run(*instead_of_the_toy("nowhere"), "--audit").stdout
+    history = ["--set", "context_init=history", "--audit"]
+    assert "as many as the model reads" in run(*instead_of_the_toy("nowhere"), *history).stderr
 
 
 def test_too_few_training_runs_are_refused_with_the_number_and_the_other_unit(planned, tmp_path):

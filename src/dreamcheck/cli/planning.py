@@ -146,6 +146,12 @@ def plan(
     # Before a model is loaded: what cannot be evaluated needs none.
     prepared = prepare(chosen, on, data=recorded)
     if audit:
+        if chosen.context_init == "history":
+            typer.echo(
+                "dreamcheck: context_init = history also needs recorded frames before each start, as "
+                "many as the model reads; without the model this audit asks for none.",
+                err=True,
+            )
         _show_audit(prepared.report, as_json)
         return
     if registration is not None:
