@@ -162,7 +162,7 @@ def test_success_is_lost_on_identical_episodes(tmp_path):
         (["--t-ir", "0"], "t_IR 0 accepts nothing"),
         (["--t-sr", "1.5"], "t_SR 1.5 is no rate"),
         (["--search", "100x10"], "not SAMPLESxELITESxITERATIONS"),
-        (["--labels", "nowhere.toml"], "no label rule 'nowhere.toml'"),
+        (["--labels", "nowhere.toml"], "label rule file 'nowhere.toml' does not exist"),
         (["--labels", "reacher"], "no state column"),
         (["--horizon", "30"], "frames"),
     ],

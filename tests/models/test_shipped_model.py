@@ -65,8 +65,8 @@ def test_it_is_a_world_model(shipped):
 
 def test_its_companions_belong_to_it(shipped):
     readout, support = load_crossfitted(shipped.path), load_support(shipped.path)
-    readout.first.require(shipped.model)
-    readout.second.require(shipped.model)
+    readout.a.require(shipped.model)
+    readout.b.require(shipped.model)
     assert support is not None
     support.require(shipped.model)
 
@@ -76,7 +76,7 @@ def test_position_is_read_on_new_seeds_as_well_as_the_card_says(shipped, fresh):
     where, frames = draw_frames(fresh, np.arange(24), 300, seed=0, role="check")
     latents, states = encode_frames(runner, fresh, where, frames)
     readout = load_crossfitted(shipped.path)
-    for probe in (readout.first, readout.second):
+    for probe in (readout.a, readout.b):
         again = probe.measured(latents, states, "new seeds")
         assert again.r2 >= 0.995
         assert again.mae < 2 * probe.mae + 0.2

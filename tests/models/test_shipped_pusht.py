@@ -53,8 +53,8 @@ def test_its_probe_errors_are_told_in_px_and_degrees(shipped):
 def test_it_is_a_world_model_and_its_companions_belong_to_it(shipped):
     check_world_model(shipped.model)
     readout, support = load_crossfitted(shipped.path), load_support(shipped.path)
-    readout.first.require(shipped.model)
-    readout.second.require(shipped.model)
+    readout.a.require(shipped.model)
+    readout.b.require(shipped.model)
     assert support is not None
     support.require(shipped.model)
 

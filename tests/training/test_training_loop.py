@@ -133,7 +133,7 @@ def test_the_checkpoint_holds_everything_a_diagnosis_needs(unbroken):
     assert checkpoint.model.identity == unbroken.model.identity
     assert checkpoint.training["recipe"]["name"] == "tworoom-small"
     readout = load_crossfitted(unbroken.path)
-    readout.first.require(checkpoint.model)
+    readout.a.require(checkpoint.model)
     assert [c.name for c in readout.columns] == ["agent_x", "agent_y"]
     support = load_support(unbroken.path)
     assert support is not None and len(support.states) == 30
